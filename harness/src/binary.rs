@@ -4,28 +4,28 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where the sources of `crib` are: beside those of this package, also in cargo's own checkout of a git dependency.
+/// The manifest of `crib`, below this package, even in cargo's checkout of a git dependency.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crib/Cargo.toml");
 
 /// No `crib` binary was found.
 #[derive(Debug, thiserror::Error)]
 pub enum NoBinary {
-    /// There is none.
+    /// No file was found.
     #[error(
         "found no crib command: install it with `cargo install --path harness/crib`, name one with CRIB_BIN, or set \
          CRIB_BUILD=1 to build it from the sources of this harness"
     )]
     Missing,
-    /// `CRIB_BIN` or the test names a file that is not there.
+    /// `CRIB_BIN` or the test names a file that does not exist.
     #[error("found no crib command at {}, which CRIB_BIN or the test names", .0.display())]
     Named(PathBuf),
-    /// It could not be built.
+    /// The build failed.
     #[error("failed to build crib from {SOURCES}: {0}")]
     Build(String),
 }
 
-/// The `crib` command: the one that `CRIB_BIN` names, else the one that cargo built for this test, else the first on the
-/// `PATH`; else, where `CRIB_BUILD` is 1, the one that [`build`] makes.
+/// Finds the `crib` command: `CRIB_BIN`, or the one that cargo built for this test, or the first one on the `PATH`. If none exists
+/// and `CRIB_BUILD` is 1, [`build`] builds it.
 ///
 /// # Errors
 /// If none of them exists.
@@ -49,8 +49,8 @@ pub fn crib() -> Result<PathBuf, NoBinary> {
     }
 }
 
-/// Builds `crib` below the directory that holds this test, with the cargo that runs it. The first time takes minutes, and
-/// shows cargo's progress on the standard error; after that cargo only looks for changes.
+/// Builds `crib` in a directory beside this test's build output, with the cargo that runs the test. The first build takes minutes,
+/// and shows cargo's progress on standard error; later ones only check for changes.
 ///
 /// # Errors
 /// When cargo fails, or the sources are not there.

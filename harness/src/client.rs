@@ -1,5 +1,5 @@
-//! A CRI client with one short method for each call. Errors are the runtime's own. Calls carry a deadline
-//! (`grpc-timeout`), so that a runtime does not go on with what nobody waits for.
+//! A CRI client with one short method for each call. Errors are those of the runtime. Calls carry a deadline (`grpc-timeout`), so
+//! that a runtime does not continue work for which no client waits.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -18,9 +18,10 @@ use tokio::runtime::{Builder, Handle};
 use tonic::transport::Endpoint;
 use tonic::{GrpcMethod, Request, Status, Streaming};
 
-/// The longest message in either direction, as in the kubelet's client (Kubernetes 1.36, cri-client).
+/// The maximum message size in either direction, as in the kubelet's client (Kubernetes 1.36, cri-client).
 const MAX_MESSAGE: usize = 16 << 20;
-/// The longest headers of an answer, among them the message of an error, as in Go's client (grpc-go, defaultClientMaxHeaderListSize).
+/// The maximum size of a response's headers, which contain the error message, as in Go's client (grpc-go,
+/// defaultClientMaxHeaderListSize).
 const MAX_HEADERS: u32 = 16 << 20;
 
 /// The result of a call.
@@ -46,7 +47,7 @@ impl Client {
         Self::connect(path, CarryDeadline::default())
     }
 
-    /// Like this client, but with a deadline for each call; streams have none.
+    /// Like [`Self::new`], but with a deadline for each unary call.
     #[must_use]
     pub fn with_deadline(path: &Path, deadline: Duration) -> Self {
         Self::connect(path, CarryDeadline { usual: Some(deadline) })
@@ -189,7 +190,7 @@ impl Client {
             cmd: command.into_iter().map(Into::into).collect(),
             timeout,
         };
-        // Each output may be up to 16 MiB long.
+        // Standard output and standard error may be up to 16 MiB each.
         let mut runtime = self.runtime.clone().max_decoding_message_size(3 * MAX_MESSAGE);
         Ok(runtime.exec_sync(request).await?.into_inner())
     }
@@ -305,8 +306,8 @@ impl Client {
     }
 }
 
-/// An event loop on a thread of its own, shared by all connections of the process. If no thread can be started,
-/// connections run on the caller's event loop.
+/// A tokio runtime with its own thread, shared by all connections of the process. If no thread can be started, connections run on
+/// the caller's runtime.
 fn background() -> Option<Handle> {
     static BACKGROUND: OnceLock<Option<tokio::runtime::Runtime>> = OnceLock::new();
     let made = BACKGROUND
@@ -318,17 +319,17 @@ fn spec(image: &str) -> v1::ImageSpec {
     v1::ImageSpec { image: image.to_owned(), ..Default::default() }
 }
 
-/// The longest deadline that a call carries: 100 years. gRPC has eight digits for it, and tonic panics beyond 99,999,999 hours.
+/// The maximum deadline of a call: 100 years. gRPC has eight digits for it, and tonic panics beyond 99,999,999 hours.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 tokio::task_local! {
     static DEADLINE: Duration;
 }
 
-/// Gives calls the deadline of [`within`], or else a usual one, unless they have one of their own.
+/// Sets a call's deadline to that of [`within`], or else to the usual one, unless it has its own.
 #[derive(Clone, Copy, Debug, Default)]
 struct CarryDeadline {
-    /// The deadline of calls with one answer, outside of [`within`].
+    /// The deadline of unary calls outside of [`within`].
     usual: Option<Duration>,
 }
 
@@ -345,13 +346,13 @@ impl CarryDeadline {
     }
 }
 
-/// Whether a call has many answers, and goes on for as long as its client likes.
+/// Whether a call streams its responses, until the client ends it.
 fn is_stream(request: &Request<()>) -> bool {
     let method = request.extensions().get::<GrpcMethod<'_>>().map_or("", GrpcMethod::method);
     matches!(method, "GetContainerEvents" | "Serve") || method.starts_with("Stream")
 }
 
-/// Makes calls that carry this deadline, from when each begins. A stream among them ends then too.
+/// Runs calls with this deadline each, counted from the start of the call. It applies to streams, too.
 pub async fn within<T>(deadline: Duration, calls: impl Future<Output = T>) -> T {
     DEADLINE.scope(deadline, calls).await
 }

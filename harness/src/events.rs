@@ -1,4 +1,4 @@
-//! The events of a runtime, as a test waits for them.
+//! A subscription to a runtime's events, for tests.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::eventually::{PATIENCE, WaitError};
 #[derive(Debug)]
 pub struct Events {
     stream: Streaming<v1::ContainerEventResponse>,
-    /// The kinds of the events so far, with their containers: what a wait that fails has seen.
+    /// The types and containers of the events so far, for the error of a failed wait.
     seen: Vec<String>,
 }
 
 impl Events {
-    /// Subscribes: every event after this returns is received.
+    /// Subscribes: the subscriber receives every event after this returns.
     pub async fn subscribe(client: &Client) -> Answer<Self> {
         Ok(Self { stream: client.events().await?, seen: Vec::new() })
     }
@@ -25,15 +25,15 @@ impl Events {
     /// The next event.
     ///
     /// # Errors
-    /// When none comes within [`PATIENCE`], or the stream ends: with the events before.
+    /// If none arrives within [`PATIENCE`], or the stream ends: with the earlier events.
     pub async fn next(&mut self) -> Result<v1::ContainerEventResponse, WaitError> {
         self.until("an event", |_| true).await
     }
 
-    /// The next event that `wanted` accepts; those before are dropped.
+    /// The next event that `wanted` accepts; earlier ones are dropped.
     ///
     /// # Errors
-    /// As [`Self::next`].
+    /// See [`Self::next`].
     pub async fn until(
         &mut self,
         what: &str,

@@ -7,14 +7,14 @@ use tokio::time::Instant;
 
 use crate::shown::plain;
 
-/// How long a test waits for an event that should come at once. It is long because a host may be slow; only a failing
-/// test waits that long.
+/// How long a test waits for an event that should occur immediately. It is long because a host may be slow; only a failing test
+/// waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a wait saw last before its limit.
+/// The last observation of a wait that exceeded its limit.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("waited {limit:?} for {what}; {last}")]
 pub struct WaitError {
@@ -26,7 +26,7 @@ pub struct WaitError {
     pub last: String,
 }
 
-/// Calls `look` until it returns `Ok`, and returns the value. `Err` carries what `look` saw instead.
+/// Calls `look` until it returns `Ok`, and returns the value. An `Err` is an observation for the error message.
 ///
 /// # Errors
 /// After `limit`, with the last observation.
@@ -59,7 +59,7 @@ where
     }
 }
 
-/// [`within`] for a test that cannot go on without the value.
+/// [`within`], for a test that needs the value to continue.
 ///
 /// # Panics
 /// After `limit`, with the last observation.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cri::v1;
 
-/// The image of containers in tests: crib's built-in image of the host's root.
+/// The image of test containers: crib's built-in image of the host's root filesystem.
 #[must_use]
 pub fn image() -> String {
     "crib.local/host".to_owned()
@@ -19,7 +19,7 @@ pub fn unique(prefix: &str) -> String {
     format!("{prefix}-{}-{count}", std::process::id())
 }
 
-/// The directory of temporary files: `TMPDIR`, or `/tmp` if that is unset or empty, as for mktemp(1).
+/// The directory of temporary files: `TMPDIR`, or `/tmp` if that is unset or empty, like mktemp(1).
 #[must_use]
 pub fn temp_dir() -> PathBuf {
     let directory = std::env::temp_dir();
@@ -29,8 +29,8 @@ pub fn temp_dir() -> PathBuf {
     }
 }
 
-/// A pod sandbox like the kubelet's (Kubernetes 1.36): its own
-/// network and IPC, and a process namespace for each container.
+/// A pod sandbox like the kubelet's (Kubernetes 1.36): with its own network and IPC namespaces, and a PID namespace for each
+/// container.
 #[must_use]
 pub fn sandbox(name: &str) -> v1::PodSandboxConfig {
     let security_context = v1::LinuxSandboxSecurityContext {
@@ -93,19 +93,19 @@ pub fn script(name: &str, text: &str) -> v1::ContainerConfig {
     container(name, ["/bin/sh", "-c", text])
 }
 
-/// A [`container`] that runs until it is stopped, and exits at once on SIGTERM.
+/// A [`container`] that runs until it is stopped, and exits immediately on SIGTERM.
 #[must_use]
 pub fn forever(name: &str) -> v1::ContainerConfig {
-    // The first process of a process namespace ignores signals that it has no handler for.
+    // The first process of a PID namespace ignores signals without a handler.
     script(name, "trap 'exit 143' TERM; while :; do sleep 1000 & wait $!; done")
 }
 
-/// The security context of a container, for changes.
+/// The security context of a container, to change it.
 pub fn security(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecurityContext {
     config.linux.get_or_insert_default().security_context.get_or_insert_default()
 }
 
-/// The namespaces of a pod, for changes.
+/// The namespace options of a pod, to change them.
 pub fn pod_namespaces(config: &mut v1::PodSandboxConfig) -> &mut v1::NamespaceOption {
     config
         .linux

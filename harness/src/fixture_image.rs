@@ -1,4 +1,4 @@
-//! Builds image archives for tests: from files named in the test, without network or registry.
+//! Builds image archives for tests, from files named in the test, without network or registry.
 //!
 //! ```no_run
 //! use harness::fixture_image::{ImageBuilder, Layer};
@@ -24,16 +24,16 @@ mod layer;
 use form::Form;
 pub use layer::{Layer, Packing};
 
-/// A builder of an image for linux on this machine's architecture.
+/// A builder for an image of this machine's architecture, for Linux.
 #[derive(Debug, Clone)]
 pub struct ImageBuilder {
     name: String,
     layers: Vec<Layer>,
     config: serde_json::Map<String, Value>,
     form: Form,
-    /// If it is for another machine.
+    /// The architecture, if it is another one.
     architecture: Option<String>,
-    /// The same image for other machines.
+    /// The same image for other architectures.
     others: Vec<ImageBuilder>,
 }
 
@@ -60,20 +60,20 @@ impl ImageBuilder {
         self
     }
 
-    /// Gives an OCI layout docker's media types.
+    /// Uses docker's media types in the OCI layout.
     pub fn of_docker(mut self) -> Self {
         self.form = Form::Docker;
         self
     }
 
-    /// Makes it an image for linux on another architecture, such as `s390x`.
+    /// Makes it an image for Linux on another architecture, such as `s390x`.
     pub fn for_architecture(mut self, architecture: &str) -> Self {
         self.architecture = Some(architecture.to_owned());
         self
     }
 
-    /// Puts an image for another architecture before it, so that its name is that of an index. An archive of docker's has no such
-    /// thing.
+    /// Puts an image for another architecture in front of this one. The name then refers to an index; docker archives do not
+    /// support that.
     pub fn after(mut self, other: ImageBuilder) -> Self {
         self.others.push(other);
         self
@@ -94,7 +94,7 @@ impl ImageBuilder {
         self.set("Cmd", words.into_iter().map(Into::into).collect::<Vec<String>>().into())
     }
 
-    /// The environment, in place of a default PATH: `KEY=value`.
+    /// The environment as `KEY=value`, replacing the default PATH.
     pub fn env<S: Into<String>>(self, entries: impl IntoIterator<Item = S>) -> Self {
         self.set("Env", entries.into_iter().map(Into::into).collect::<Vec<String>>().into())
     }
@@ -104,7 +104,7 @@ impl ImageBuilder {
         self.set("User", user.into())
     }
 
-    /// The working directory of processes.
+    /// The working directory.
     pub fn working_dir(self, path: &str) -> Self {
         self.set("WorkingDir", path.into())
     }
@@ -193,7 +193,7 @@ fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// This machine's architecture in image configurations.
+/// This machine's architecture, as named in image configurations.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// A store in `root` with the runtime's unpacked layers of the image at `path`.
+    /// An image store in `root`, and the directories of the image's unpacked layers.
     fn pulled(path: PathBuf, root: &Path) -> (ImageStore, Vec<PathBuf>) {
         let options = ImageOptions { archives: vec![path], ..ImageOptions::new(root) };
         let store = ImageStore::open(options).unwrap();

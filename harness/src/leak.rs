@@ -1,9 +1,9 @@
 //! Finds what a test leaves behind: processes, mounts, network links, cgroups, files.
 //!
-//! Tests run at the same time, so a check finds only what belongs to its test. Everything that a test starts refers to
-//! the test's directory, whose name is unique. A process belongs to the test if the name is in its arguments,
-//! environment, working directory, root, open files or mounts; so do its descendants. A leaked network namespace is one
-//! that such a process keeps alive. The name of the runtime's bridge is derived from the state directory's.
+//! Tests run concurrently, so a check finds only resources of its own test. Everything that a test starts refers to the test's
+//! directory, whose name is unique. A process belongs to the test if that name is in its arguments, environment, working directory,
+//! root, open files or mounts; so do its descendants. A network namespace is leaked if such a process keeps it alive. The name of
+//! the runtime's bridge is derived from the state directory.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -31,9 +31,9 @@ pub enum Leak {
     Mount(PathBuf),
     /// A network link in the test's own network namespace.
     Link(String),
-    /// A table of packet rules in the test's own network namespace.
+    /// A netfilter table in the test's own network namespace.
     Table(String),
-    /// A control group.
+    /// A cgroup.
     Cgroup(PathBuf),
     /// A file or directory.
     File(PathBuf),
@@ -68,7 +68,7 @@ impl Leaks {
         Self { root: root.to_owned(), state_dirs: Vec::new() }
     }
 
-    /// Includes the bridge and the cgroups of the runtime with this state directory.
+    /// Adds the bridge and the cgroups of the runtime with this state directory.
     #[must_use]
     pub fn with_state_dir(mut self, state_dir: &Path) -> Self {
         self.state_dirs.push(state_dir.to_owned());
@@ -80,12 +80,12 @@ impl Leaks {
     pub fn processes(&self) -> Vec<Leak> {
         let own = witness::own();
         let own_mounts = own.link("ns/mnt");
-        // A thread of the test that starts a program is a copy of the test until `execve`.
+        // When a thread of the test starts a program, the child is a copy of the test until `execve`.
         let own_program = own.link("exe");
         let all: Vec<Witness> = witness::processes()
             .into_iter()
             .filter(|process| *process != own && process.link("exe") != own_program)
-            // One that ends gives up its memory before its descriptors, and runs nothing any more (proc_pid_statm(5)).
+            // An exiting process releases its memory before its descriptors, and no longer runs code (proc_pid_statm(5)).
             .filter(|process| !process.bytes("statm").starts_with(b"0 "))
             .collect();
         let mut found: Vec<(Witness, String)> = Vec::new();
@@ -122,7 +122,7 @@ impl Leaks {
             .collect()
     }
 
-    /// Why a process belongs to the test, if it does.
+    /// Why a process belongs to the test; `None` if it does not.
     fn names_root(&self, process: Witness, own_mounts: Option<&Path>) -> Option<String> {
         let root = self.root.as_os_str().as_bytes();
         let below = |path: PathBuf| path.starts_with(&self.root);
@@ -141,7 +141,7 @@ impl Leaks {
         {
             return Some(format!("it has {} open", open.display()));
         }
-        // Paths in mounts may be relative to another root, so compare the name only.
+        // Paths in mounts may be relative to another root, so only the name is compared.
         let name = self.root.file_name().unwrap_or(self.root.as_os_str()).as_bytes();
         let mounts = process.link("ns/mnt")?;
         (Some(mounts.as_path()) != own_mounts && contains(&process.bytes("mountinfo"), name))
@@ -178,7 +178,7 @@ impl Leaks {
             .collect()
     }
 
-    /// The packet rules of the test's runtimes, if this user may list them.
+    /// The netfilter tables of the test's runtimes, if this user may list them.
     #[must_use]
     pub fn tables(&self) -> Vec<Leak> {
         let names = self.state_dirs.iter();
@@ -187,7 +187,7 @@ impl Leaks {
         tables.into_iter().filter(|table| names.contains(table)).map(Leak::Table).collect()
     }
 
-    /// The cgroups of the test's runtimes, in every hierarchy: one for each pod, and in it those of containers.
+    /// The cgroups of the test's runtimes, in every hierarchy: one for each pod, and below it those of containers.
     #[must_use]
     pub fn cgroups(&self) -> Vec<Leak> {
         let directories = self.state_dirs.iter().flat_map(|state_dir| {
@@ -223,8 +223,8 @@ impl Leaks {
     }
 }
 
-/// The name of a runtime's bridge, packet rules and cgroups. It is computed here and not by the runtime, because leaks
-/// are observed from outside.
+/// The name of a runtime's bridge, netfilter table and cgroups. It is computed independently of the runtime, because leaks are
+/// observed from outside.
 fn instance_name(state_dir: &Path) -> String {
     let digest = Sha256::digest([state_dir.as_os_str().as_bytes(), &[0]].concat());
     let digits: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();

@@ -1,7 +1,7 @@
 //! Tools for tests of a Container Runtime Interface server or client, some of which the `crib` command shares.
 //!
-//! A test starts a runtime of its own, calls it through its socket, and observes its effects from outside. Dropping the
-//! [`Runtime`], also in a panic, ends everything it started and panics if anything is left.
+//! A test starts its own runtime, calls it through its socket, and observes its effects from outside. Dropping the [`Runtime`],
+//! even in a panic, stops everything that it started, and panics if anything is left.
 //!
 //! ```no_run
 //! use harness::Runtime;
@@ -17,13 +17,14 @@
 //! ```
 //!
 //! Reading order: [`runtime`] and [`node`] start daemons, [`client`] and [`pod`] call them, [`eventually()`] waits,
-//! [`witness`] and [`leak`] observe from outside, [`fixture`] and [`fixture_image`] make configurations and images, [`ports`] finds free ports,
-//! [`streaming`] is the client side of exec, attach and port-forward; [`proxy`] records a client's calls and injects faults.
+//! [`witness`] and [`leak`] observe from outside, [`fixture`] and [`fixture_image`] make configurations and images, [`ports`]
+//! finds free ports, [`streaming`] is the client side of exec, attach and port-forward; [`proxy`] records a client's calls and
+//! injects faults.
 //!
 //! Packages beside this one: `registry` serves images, `check` has the rules of `crib check`, `bench` measures runtimes.
 //!
-//! This package has no command line, and does not link the runtime: it starts `crib runtime` and `crib agent` as processes. It depends
-//! on `proxy`, because it starts runtimes with faults.
+//! This package has no command line, and does not link the runtime: it starts `crib runtime` and `crib agent` as processes. It
+//! depends on `proxy` to start runtimes with faults.
 
 pub mod binary;
 pub mod client;

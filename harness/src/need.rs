@@ -1,4 +1,4 @@
-//! What tests need of the machine and of the user that runs them, and may therefore be skipped without.
+//! Requirements of tests on the machine and the user. Tests are skipped if one is missing.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -11,13 +11,13 @@ use std::sync::OnceLock;
 
 use crate::Runtime;
 
-/// The user whose processes stand for an ordinary user's where root runs the tests. It has no subordinate ids.
+/// The user for processes of an ordinary user if root runs the tests. It has no subordinate ids.
 const NOBODY: u32 = 65534;
 
-/// Defines the needs, each with the probe that returns why it is missing.
+/// Defines the needs. Each has a probe that returns the reason if it is missing.
 macro_rules! define_needs {
     ($($(#[$doc:meta])* $name:ident => $missing:expr,)+) => {
-        /// Something that a machine or a user may lack.
+        /// A requirement that a machine or a user may not meet.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Need { $($(#[$doc])* $name,)+ }
 
@@ -25,7 +25,7 @@ macro_rules! define_needs {
             /// All needs.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            /// Why this machine or user lacks it, if it does.
+            /// The reason if this machine or user does not meet it.
             #[must_use]
             pub fn missing(self) -> Option<String> {
                 match self { $(Self::$name => $missing,)+ }
@@ -35,7 +35,7 @@ macro_rules! define_needs {
 }
 
 define_needs! {
-    /// The root user, who may switch users, change owners, make device nodes and enter network namespaces.
+    /// The root user, which may switch users, change owners, create device nodes and enter network namespaces.
     Root => unless(is_root(), "the user is not root"),
     /// Isolation `root`, whose daemon may mount on the host.
     HostMounts => host_mounts(),
@@ -60,13 +60,13 @@ define_needs! {
     SingleId => Self::UserNamespaces.missing().or_else(|| {
         unless(is_root() || isolation().contains("single id"), "the user has subordinate ids")
     }),
-    /// Checkpoints, which criu makes.
+    /// Checkpoints, created by criu.
     Checkpoints => host_mounts().or_else(|| {
         // criu's directory is not always on the PATH.
         let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/usr/local/sbin";
         runs(Command::new("criu").arg("check").env("PATH", path))
     }),
-    /// A small file system for the runtime alone.
+    /// A small file system only for the runtime.
     SmallDisk => Runtime::no_small_disk().map(str::to_owned),
     /// A file system in a file.
     DiskImage => Runtime::no_disk_image().map(str::to_owned),
@@ -80,7 +80,7 @@ define_needs! {
     Tun => File::open("/dev/net/tun").err().map(|error| format!("failed to open /dev/net/tun: {error}")),
     /// /dev/net/tun for an ordinary user.
     TunForUsers => succeeds(Command::new("sh").args(["-c", "exec 3<>/dev/net/tun"])),
-    /// /dev/fuse, and root who may mount with it.
+    /// /dev/fuse, and permission to mount with it.
     Fuse => host_mounts().or_else(|| {
         File::open("/dev/fuse").err().map(|error| format!("failed to open /dev/fuse: {error}"))
     }),
@@ -92,21 +92,21 @@ define_needs! {
     },
     /// IPv6.
     Ipv6 => TcpListener::bind("[::1]:0").err().map(|error| format!("failed to bind to ::1: {error}")),
-    /// A lower OOM score than that of the tests, which needs CAP_SYS_RESOURCE.
+    /// Permission to lower the OOM score, which needs CAP_SYS_RESOURCE.
     LowerOomScore => runs(Command::new("sh").args(["-c", "echo -999 > /proc/self/oom_score_adj"])),
     /// Ports that only root may bind.
     PrivilegedPorts => unless(first_unprivileged_port() > 1, "net.ipv4.ip_unprivileged_port_start frees every port"),
-    /// An address of the host beside the loopback interface's.
+    /// An address of the host other than loopback.
     HostAddress => unless(host_address().is_some(), "the host has no address but its loopback interface's"),
-    /// Namespaces of the test's own, which tests/interop/alone makes.
+    /// Namespaces for the test alone, created by tests/interop/alone.
     Alone => unless(std::env::var_os("CRIB_ALONE").is_some(), "CRIB_ALONE is not set"),
-    /// A kubelet, which tests/interop/kubelet/build builds.
+    /// A kubelet, built by tests/interop/kubelet/build.
     Kubelet => unless(std::env::var_os("KUBELET").is_some(), "KUBELET names no kubelet"),
     /// busybox.
     Busybox => runs(Command::new("busybox").arg("true")),
     /// Chromium.
     Chromium => runs(Command::new("chromium").arg("--version")),
-    /// The reference plugins of CNI, where Debian installs them.
+    /// The CNI reference plugins, in Debian's directory.
     CniPlugins => ["bridge", "host-local", "portmap", "bandwidth", "firewall"].iter().find_map(|plugin| {
         let installed = Path::new("/usr/lib/cni").join(plugin).exists();
         unless(installed, format!("/usr/lib/cni has no {plugin}: apt-get install containernetworking-plugins"))
@@ -123,9 +123,8 @@ define_needs! {
     Tmux => runs(Command::new("tmux").arg("-V")),
 }
 
-/// Returns from the calling test if the machine or the user lacks one of its needs, which are names of [`Need`]s or, after
-/// `..`, an expression for a list of them. `skipped: TEST: needs NEED: REASON` then goes to standard error, past the test
-/// runner's capture.
+/// Returns from the calling test if one of its needs is missing. Needs are names of [`Need`]s or, after `..`, an expression for a
+/// list of them. A skipped test writes `skipped: TEST: needs NEED: REASON` to standard error, bypassing the test runner's capture.
 ///
 /// ```
 /// fn other_user_cannot_read_the_state_directory() {
@@ -143,22 +142,22 @@ macro_rules! needs {
     ($($need:ident),+ $(,)?) => { $crate::needs!(..&[$($crate::need::Need::$need),+]) };
 }
 
-/// Whether one of the needs is missing, after writing the line of [`needs!`](crate::needs!) for the test with this function.
+/// Whether one of the needs is missing. If so, writes the line of [`needs!`](crate::needs!) for the test that contains this
+/// function.
 pub fn skips<Local: Fn()>(_inside: Local, needs: &[Need]) -> bool {
     let Some((need, reason)) =
         needs.iter().find_map(|need| need.missing().map(|reason| (need, reason)))
     else {
         return false;
     };
-    // Not by a print macro: the test runner captures the output of those in tests that pass. In
-    // one write, or what other threads print comes between.
+    // The test runner captures the output of print macros. A single write prevents interleaving with other threads' output.
     let name = test_name(std::any::type_name::<Local>());
     let _ =
         writeln!(io::LineWriter::new(io::stderr()), "skipped: {name}: needs {need:?}: {reason}");
     true
 }
 
-/// The test's name from that of a function in it: `cli::names::TEST::{{closure}}::here`.
+/// The name of the test that contains a function: `TEST` in `cli::names::TEST::{{closure}}::here`.
 fn test_name(local: &str) -> &str {
     local.rsplit("::").find(|part| *part != "here" && !part.starts_with('{')).unwrap_or(local)
 }
@@ -175,12 +174,12 @@ fn host_mounts() -> Option<String> {
     unless(isolation() == "root", format!("isolation is {}", isolation()))
 }
 
-/// The isolation and the cgroups of a runtime with default options, as its verbose Status has them. Both are empty if it
-/// does not start: then tests fail with the error, and are not skipped.
+/// The isolation and the cgroups in the verbose Status of a runtime with default options. Both are empty if it does not start: then
+/// tests fail with the error instead of being skipped.
 fn probed() -> &'static [String; 2] {
     static PROBED: OnceLock<[String; 2]> = OnceLock::new();
     PROBED.get_or_init(|| {
-        // The calling test may run in an executor of its own, which cannot be entered twice.
+        // The calling test may run in its own tokio runtime, and runtimes cannot be nested.
         std::thread::spawn(|| {
             let executor =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
@@ -209,7 +208,7 @@ fn has_cgroups() -> bool {
     !limits().contains("not applied")
 }
 
-/// Why a command cannot be run by an ordinary user, if so.
+/// The reason if an ordinary user cannot run a command successfully.
 fn succeeds(command: &mut Command) -> Option<String> {
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
@@ -217,7 +216,7 @@ fn succeeds(command: &mut Command) -> Option<String> {
     runs(command.current_dir("/"))
 }
 
-/// Why a command cannot be run, if so.
+/// The reason if a command does not succeed.
 fn runs(command: &mut Command) -> Option<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     match command.stdin(Stdio::null()).output() {
@@ -231,14 +230,14 @@ fn runs(command: &mut Command) -> Option<String> {
     }
 }
 
-/// The first port that an ordinary user may bind.
+/// The first port that an ordinary user may bind to.
 #[must_use]
 pub fn first_unprivileged_port() -> u16 {
     let text = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
 }
 
-/// The address from which the host reaches other machines, if it has one.
+/// The address from which the host reaches other machines.
 #[must_use]
 pub fn host_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;

@@ -1,5 +1,4 @@
-//! A network namespace for one test: the kernel removes everything
-//! in it with it, and the host's network is not changed.
+//! A network namespace for one test. The kernel removes it with everything in it; the host's network is not changed.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -8,14 +7,14 @@ use std::process::{Command, Output, Stdio};
 use crate::process::Process;
 use crate::witness::Witness;
 
-/// A network namespace, with its loopback interface up. It lives as long as this value.
+/// A network namespace with its loopback interface up. It exists as long as this value.
 #[derive(Debug)]
 pub struct Netns {
     process: Process,
 }
 
 impl Netns {
-    /// Makes a network namespace; only root can.
+    /// Creates a network namespace, which only root can.
     ///
     /// # Errors
     /// If the kernel does not allow it, or util-linux or iproute2 is missing.
@@ -70,7 +69,8 @@ impl Netns {
         )))
     }
 
-    /// Connects two namespaces by a veth pair, `wire` in each; the first gets the address `own`, the second `other`.
+    /// Connects two namespaces with a veth pair whose ends are named `wire`. The first end gets the address `own`, the second one
+    /// `other`.
     ///
     /// # Errors
     /// See [`Self::run`].

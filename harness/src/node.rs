@@ -18,7 +18,7 @@ pub use pods::{ApplyError, FinishedPod};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A runtime with an agent. Dropping it ends the agent first, then everything else.
+/// A runtime with an agent. Dropping it stops the agent first, then everything else.
 #[derive(Debug)]
 pub struct Node {
     // The order matters: fields are dropped from first to last.
@@ -60,7 +60,7 @@ impl Node {
         self.runtime.root().join("agent")
     }
 
-    /// Puts a file into the directory of manifests atomically.
+    /// Writes a file into the directory of manifests atomically.
     ///
     /// # Errors
     /// The kernel's.
@@ -98,7 +98,7 @@ impl Node {
         }
     }
 
-    /// Ends the agent with SIGTERM. Its pods keep running. Returns `None` if it does not exit, or exited before.
+    /// Stops the agent with SIGTERM. Its pods keep running. Returns `None` if it does not exit, or had already exited.
     pub async fn stop_agent(&mut self) -> Option<ExitStatus> {
         let mut agent = self.agent.take()?;
         agent.signal(Signal::SIGTERM);
@@ -131,7 +131,7 @@ impl Node {
         command.arg("--manifests").arg(self.manifests());
         command.arg("--root-dir").arg(self.agent_root());
         command.arg("--pod-logs-dir").arg(root.join("logs"));
-        // The limit of a kubelet, 10 pulls at once and then 5 a second, spares registries; here it would put pods off.
+        // A kubelet's default limit, 5 pulls a second after a burst of 10, protects registries; here it would delay pods.
         command.args(["--registry-qps", "0"]);
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.agent = None;

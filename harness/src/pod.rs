@@ -10,7 +10,7 @@ use crate::cri_log;
 use crate::eventually::{PATIENCE, WaitError, eventually, within};
 use crate::fixture;
 
-/// A running pod. Dropping it does nothing: the pod ends with its runtime, or by CRI calls.
+/// A running pod. Dropping it has no effect: the pod is removed with its runtime, or by CRI calls.
 #[derive(Debug, Clone)]
 pub struct Pod {
     /// The sandbox's id.
@@ -54,13 +54,13 @@ impl Pod {
         Ok(id)
     }
 
-    /// Creates and starts a container, and waits until it has logged `ready`.
+    /// Creates and starts a container, and waits until it logs `ready`.
     ///
     /// # Errors
     /// The runtime's.
     ///
     /// # Panics
-    /// If it does not within [`PATIENCE`].
+    /// If it does not log `ready` within [`PATIENCE`].
     pub async fn start_ready(&self, config: v1::ContainerConfig) -> Answer<String> {
         let id = self.start(config).await?;
         match self.logged(&id, "ready").await {
@@ -69,10 +69,10 @@ impl Pod {
         }
     }
 
-    /// Waits until the sandbox is ready and every container that was created in it runs.
+    /// Waits until the sandbox is ready and every container in it runs.
     ///
     /// # Errors
-    /// With what was seen last.
+    /// With the last observation.
     pub async fn ready(&self) -> Result<(), WaitError> {
         let what = format!("pod {} to be ready", self.id);
         within(PATIENCE, &what, async || {
@@ -93,7 +93,7 @@ impl Pod {
         .await
     }
 
-    /// Waits until a container has exited.
+    /// Waits until a container exits.
     ///
     /// # Errors
     /// The runtime's.
@@ -110,7 +110,7 @@ impl Pod {
         .await
     }
 
-    /// Runs a container until its exit, which has to be successful, and returns its standard output.
+    /// Runs a container until it exits successfully, and returns its standard output.
     ///
     /// # Errors
     /// The runtime's, or the container's failure.
@@ -131,13 +131,13 @@ impl Pod {
         Ok(text(cri_log::Stream::Stdout))
     }
 
-    /// Waits until a container has logged a line, and returns all lines logged so far.
+    /// Waits until a container logs a line, and returns all lines so far.
     ///
-    /// A script that sets a trap logs a line after it: until then its shell, the first process of a process namespace,
-    /// ignores SIGTERM.
+    /// A script that sets a trap should log a line after it: until then its shell, the first process of a PID namespace, ignores
+    /// SIGTERM.
     ///
     /// # Errors
-    /// With what was seen last.
+    /// With the last observation.
     pub async fn logged(&self, id: &str, line: &str) -> Result<Vec<String>, WaitError> {
         let what = format!("the line {line:?} of container {id}");
         within(PATIENCE, &what, async || {

@@ -1,19 +1,19 @@
-//! Ports of this machine for servers that do not choose one themselves.
+//! Free ports of this machine, for servers that cannot choose one themselves.
 
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The ports that are given, first and count: below those that the kernel gives to programs that ask for any port
-/// (`net.ipv4.ip_local_port_range`), and without the ports of kubelets and of Services.
+/// The first port and the number of ports: below the kernel's range of ephemeral ports (`net.ipv4.ip_local_port_range`), and
+/// without the ports of kubelets and of Services.
 const FIRST: u16 = 11_000;
 const COUNT: u16 = 18_000;
 
-/// A port that is free for TCP and UDP on all addresses; `None` if there is none. This process gets each port once, and a program that
-/// asks for any port gets another, so that it is still free a moment later.
+/// A port that is free for TCP and UDP on all addresses; `None` if there is none. This process gets each port once, and programs
+/// that bind to port 0 get others, so the port remains free for a while.
 #[must_use]
 pub fn free() -> Option<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Processes that run at the same time begin at different ports.
+    // Concurrent processes start at different ports.
     let begin = std::process::id().wrapping_mul(257) % u32::from(COUNT);
     let begin = u16::try_from(begin).unwrap_or_default();
     (0..COUNT).find_map(|_| {
@@ -24,7 +24,7 @@ pub fn free() -> Option<u16> {
 }
 
 fn is_free(port: u16) -> bool {
-    // Where there is IPv6, this one is for both.
+    // With IPv6, this listener covers both families.
     let tcp = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)));
     tcp.is_ok() && UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()

@@ -1,4 +1,4 @@
-//! A process that a test starts. The test waits for it by a pidfd, and never leaves it behind.
+//! A process that a test starts. The test waits for it with a pidfd, and never leaves it behind.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -48,12 +48,12 @@ impl Process {
         i32::try_from(self.child.id()).unwrap_or(i32::MAX)
     }
 
-    /// The writing end of its standard input, if that is a pipe and was not taken before.
+    /// The writing end of its standard input, if that is a pipe and has not been taken.
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// The reading end of its standard output, if that is a pipe and was not taken before.
+    /// The reading end of its standard output, if that is a pipe and has not been taken.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
@@ -73,17 +73,17 @@ impl Process {
         self.ended
     }
 
-    /// Waits for its exit, at most `limit`.
+    /// Waits for its exit, for at most `limit`.
     pub async fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         if self.try_wait().is_none() {
             let pidfd = self.pidfd.try_clone().ok()?;
-            // The return value below tells an exit from a timeout.
+            // `try_wait` below distinguishes an exit from a timeout.
             let _ = tasks::spawn_blocking(move || wait_for_end(&pidfd, limit)).await;
         }
         self.try_wait()
     }
 
-    /// Waits for its exit, at most `limit`, in code that cannot await.
+    /// Waits for its exit, for at most `limit`, in code that cannot await.
     pub fn wait_blocking(&mut self, limit: Duration) -> Option<ExitStatus> {
         if self.try_wait().is_none() {
             wait_for_end(&self.pidfd, limit);
@@ -92,7 +92,7 @@ impl Process {
     }
 }
 
-/// Waits until the process of `pidfd` has exited, at most `limit`.
+/// Waits until the process of `pidfd` has exited, for at most `limit`.
 fn wait_for_end(pidfd: &OwnedFd, limit: Duration) {
     let end = Instant::now() + limit;
     loop {

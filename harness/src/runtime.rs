@@ -1,4 +1,4 @@
-//! Starts a `crib runtime` for one test, in a directory of its own, and ends it.
+//! Starts a `crib runtime` for one test, in its own directory, and stops it.
 
 use std::fs::{self, File};
 use std::io;
@@ -32,9 +32,9 @@ pub use starting::Starting;
 use disk::Disk;
 use starting::Faulty;
 
-/// How long a runtime may take to start or to exit.
+/// The time limit for a runtime to start or to exit.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a runtime may take to delete what a test has left: a container may have made many files.
+/// The time limit for a runtime to delete the remains of a test: a container may have created many files.
 const REMOVAL: Duration = Duration::from_secs(300);
 
 /// Why the runtime for the test failed to start.
@@ -59,7 +59,7 @@ pub enum StartError {
         /// Its output.
         log: String,
     },
-    /// A rule of its faults is invalid.
+    /// One of the rules for its faults is invalid.
     #[error("invalid faults")]
     BadFaults(#[from] BadRules),
     /// The tests' image cannot be pulled.
@@ -71,7 +71,7 @@ fn io(doing: &'static str) -> impl Fn(io::Error) -> StartError {
     move |source| StartError::Io { doing, source }
 }
 
-/// A runtime. Dropping it ends it and everything it runs, removes its directory, and panics if anything is left.
+/// A runtime. Dropping it stops it and everything that it runs, removes its directory, and panics if anything is left.
 #[derive(Debug)]
 pub struct Runtime {
     /// A client of the runtime.
@@ -79,7 +79,7 @@ pub struct Runtime {
     /// The test's directory.
     root: PathBuf,
     daemon: Option<Daemon>,
-    /// Between it and its clients, if it has faults.
+    /// The proxy between the runtime and its clients, if it has faults.
     faulty: Option<Faulty>,
     options: Options,
 }
@@ -87,14 +87,14 @@ pub struct Runtime {
 #[derive(Debug)]
 struct Daemon {
     process: Process,
-    /// An ephemeral runtime exits when this is closed, so that it also ends with a killed test.
+    /// The daemon of an ephemeral runtime exits when this is closed, so that it also ends if the test is killed.
     stdin: Option<ChildStdin>,
 }
 
 impl Runtime {
-    /// A runtime whose pods end with it. It starts when this is awaited, with an error as of [`Options::start`].
+    /// A runtime whose pods end with it. It starts when the returned value is awaited, with the errors of [`Options::start`].
     ///
-    /// The test of a client gives it a runtime that misbehaves:
+    /// A test of a client can give it a runtime with faults:
     ///
     /// ```no_run
     /// use harness::Runtime;
@@ -115,7 +115,7 @@ impl Runtime {
         Options::default()
     }
 
-    /// The test's directory, which holds everything.
+    /// The test's directory, which contains all other ones.
     #[must_use]
     pub fn root(&self) -> PathBuf {
         self.root.clone()
@@ -129,7 +129,7 @@ impl Runtime {
         Ok(self)
     }
 
-    /// The proxy in front of a runtime with faults: it has the calls of its clients, and switches the rules.
+    /// The proxy in front of a runtime with faults: it records the clients' calls, and can enable and disable its rules.
     #[must_use]
     pub fn proxy(&self) -> Option<&Proxy> {
         self.faulty.as_ref().map(|faulty| &faulty.proxy)
@@ -144,7 +144,7 @@ impl Runtime {
         }
     }
 
-    /// Its own socket, on which it has no faults.
+    /// Its own socket, without faults.
     #[must_use]
     pub fn direct_socket(&self) -> PathBuf {
         self.root.join("r.sock")
@@ -224,15 +224,15 @@ impl Runtime {
         self.launch().await
     }
 
-    /// Ends the daemon in order. Pods of a durable daemon keep
-    /// running. Returns `None` if it does not exit, or exited before.
+    /// Stops the daemon gracefully. Pods of a durable daemon keep running. Returns `None` if it does not exit, or had already
+    /// exited.
     pub async fn stop(&mut self) -> Option<ExitStatus> {
         let mut daemon = self.daemon.take()?;
         daemon.ask_to_end();
         daemon.process.wait(PATIENCE).await
     }
 
-    /// Restarts the daemon, ending it in order first if it runs.
+    /// Restarts the daemon; a running one is stopped gracefully first.
     ///
     /// # Errors
     /// See [`Options::start`].
@@ -325,7 +325,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Ends everything, and returns what went wrong.
+    /// Stops everything, and returns the errors.
     fn end(&mut self) -> Vec<String> {
         self.faulty = None;
         let root = self.root.clone();
@@ -339,11 +339,11 @@ impl Runtime {
         if let Err(problem) = self.sweep(&root) {
             problems.push(problem);
         }
-        // The directory is empty by now. Another user may not be allowed to remove it from the parent directory.
+        // The directory is empty now. Another user may not be allowed to remove it from its parent directory.
         let _ = fs::remove_dir(&root);
         let leaks = self.leaks().check();
         problems.extend(leaks.iter().map(|leak| format!("left: {leak}")));
-        // The host has to be clean for the next test in any case.
+        // The host must be clean for the next test in any case.
         for leak in leaks {
             if let Leak::Process { process, .. } = leak {
                 let _ = nix::sys::signal::kill(
@@ -359,9 +359,9 @@ impl Runtime {
         problems
     }
 
-    /// Starts a last runtime that removes what is left: only a runtime can remove files of subordinate ids.
+    /// Starts a last runtime, which removes what is left: only a runtime can remove files of subordinate ids.
     fn sweep(&self, root: &Path) -> Result<(), String> {
-        // It does not run on the small disk, which no longer exists.
+        // It does not use the small disk, which no longer exists.
         let mut command = self.command("s.sock", None).map_err(|e| e.to_string())?;
         command.arg("--until-stdin-closes").arg("--remove-at-end").arg(root);
         command.stdin(Stdio::null()).stdout(Stdio::null());

@@ -1,37 +1,37 @@
-//! ◆ Values as people read them: what `Debug` prints, without Rust's notation, and only what differs.
+//! ◆ Formats values for people: the output of `Debug` without Rust's notation, and only the differences of two values.
 //!
-//! `Some(Container { id: "a", metadata: None, labels: {} })` is shown as `{id: "a"}`: fields that are empty are left out.
+//! `Some(Container { id: "a", metadata: None, labels: {} })` becomes `{id: "a"}`: empty fields are omitted.
 
 use std::fmt;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// More differences than this say less than the two values.
+/// The maximum number of differences that are listed; beyond it, the two values are shown.
 const MOST_DIFFERENCES: usize = 6;
 
 /// The fields of a [`tonic::Response`].
 const ENVELOPE: [&str; 3] = ["metadata", "message", "extensions"];
 
-/// What `Debug` printed of a value.
+/// The parsed output of `Debug`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Shown {
-    /// A number, a variant, a time, or a text with its quotes.
+    /// A number, a variant, a time, or a string with its quotes.
     Word(String),
-    /// A struct, or a map: pairs in braces.
+    /// A struct or a map: pairs in braces.
     Fields(Vec<(String, Self)>),
-    /// What is in brackets.
+    /// A list in brackets.
     List(Vec<Self>),
-    /// What is in parentheses, and the word before them.
+    /// A tuple in parentheses, with the word before them.
     Tuple(String, Vec<Self>),
 }
 
-/// Whether a character changes the order in which those after it are shown (Unicode, UAX 9: embeddings, overrides, isolates).
+/// Whether a character changes the display order of later ones (Unicode, UAX 9: embeddings, overrides, isolates).
 #[must_use]
 pub fn reorders(character: char) -> bool {
     matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text with control characters, and those that change the order of others, written out.
+/// Escapes control characters, and characters that change the display order of others.
 #[must_use]
 pub fn escape_control(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -44,7 +44,7 @@ pub fn escape_control(text: &str) -> String {
     escaped
 }
 
-/// One line, and not a long one, in which nothing steers a terminal.
+/// One line of limited length, without characters that control a terminal.
 #[must_use]
 pub fn brief(text: &str) -> String {
     const LONGEST: usize = 300;
@@ -59,14 +59,15 @@ pub fn brief(text: &str) -> String {
     escape_control(&line)
 }
 
-/// A value in one line.
+/// A value on one line.
 #[must_use]
 pub fn plain(value: &impl fmt::Debug) -> String {
     let text = format!("{value:?}");
     parse(&text).map_or(text, |shown| shown.to_string())
 }
 
-/// Two values that should be equal, the expected one first: if they have the same fields, only those that differ, with their names.
+/// Formats two values that should be equal, the expected one first. If they have the same fields, only the different ones are
+/// shown, with their names.
 #[must_use]
 pub fn difference(
     expected: &(impl fmt::Debug + ?Sized),
@@ -75,7 +76,7 @@ pub fn difference(
     difference_of_texts((format!("{expected:?}"), format!("{seen:?}")))
 }
 
-/// [`difference`] of what `Debug` printed, so that it is compiled once.
+/// [`difference`] for the output of `Debug`. It is not generic, so that it is compiled once.
 fn difference_of_texts(texts: (String, String)) -> (String, String) {
     let (Some(expected), Some(seen)) = (parse(&texts.0), parse(&texts.1)) else {
         return texts;
@@ -98,9 +99,9 @@ fn difference_of_texts(texts: (String, String)) -> (String, String) {
     (side(|one| one.expected), side(|one| one.seen))
 }
 
-/// A place where two values differ; `None`: the value is not there.
+/// A difference between two values; `None` if a value is missing.
 struct Difference<'a> {
-    /// The names of the fields that lead there; empty for the values themselves.
+    /// The path of the field; empty for the values themselves.
     at: String,
     expected: Option<&'a Shown>,
     seen: Option<&'a Shown>,
@@ -135,7 +136,7 @@ fn compare<'a>(at: &str, expected: &'a Shown, seen: &'a Shown, found: &mut Vec<D
     }
 }
 
-/// The place of a field, or of a key of a map, which has quotes.
+/// The path of a field, or of a map's key, which has quotes.
 fn below(at: &str, name: &str) -> String {
     match (at.is_empty(), name.starts_with('"')) {
         (true, _) => name.to_owned(),
@@ -145,7 +146,7 @@ fn below(at: &str, name: &str) -> String {
 }
 
 impl Shown {
-    /// Of an answer with its headers ([`tonic::Response`]), the message alone.
+    /// The message of a response with headers ([`tonic::Response`]).
     fn without_envelope(mut self) -> Self {
         if let Self::Fields(fields) = &mut self
             && fields.iter().map(|(name, _)| name.as_str()).eq(ENVELOPE)
@@ -155,7 +156,7 @@ impl Shown {
         self
     }
 
-    /// Whether there is nothing to show: what a client of the protocol cannot tell from a field that is not there.
+    /// Whether a client of the protocol cannot distinguish the value from an unset field.
     fn is_empty(&self) -> bool {
         match self {
             Self::Word(word) => word == "None" || word == "\"\"",
@@ -186,7 +187,7 @@ impl fmt::Display for Shown {
     }
 }
 
-/// What `Debug` printed as a value; `None` if it is not printed as derived implementations do.
+/// Parses the output of `Debug`; `None` if it is not in the form of derived implementations.
 fn parse(text: &str) -> Option<Shown> {
     let mut reader = Reader(text.chars().peekable());
     let value = reader.value()?;
@@ -217,7 +218,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A word, and the fields or values that follow it.
+    /// Parses a word, and the fields or values that follow it.
     fn named(&mut self) -> Option<Shown> {
         let word = self.word();
         if word.is_empty() {
@@ -232,7 +233,7 @@ impl Reader<'_> {
                 }
             }
             _ => {
-                // A space, then a brace: a struct. Anything else belongs to what is around the word.
+                // A space and a brace mean a struct. Anything else does not belong to the word.
                 let mut ahead = self.0.clone();
                 let is_struct = ahead.next() == Some(' ') && ahead.next() == Some('{');
                 match is_struct {
@@ -251,7 +252,7 @@ impl Reader<'_> {
         while let Some(letter) = self.0.peek().copied() {
             let mut ahead = self.0.clone();
             ahead.next();
-            // A time has colons too, but no space after them.
+            // A time contains colons, too, but without a space after them.
             let ends_name = letter == ':' && ahead.peek().is_none_or(|next| *next == ' ');
             if ends_name || letter.is_whitespace() || ",()[]{}\"".contains(letter) {
                 break;
@@ -262,7 +263,7 @@ impl Reader<'_> {
         word.strip_prefix("r#").map(str::to_owned).unwrap_or(word)
     }
 
-    /// A text with its quotes, as it was printed.
+    /// Parses a string with its quotes.
     fn quoted(&mut self) -> Option<String> {
         let mut text = String::from(self.0.next()?);
         loop {
@@ -290,7 +291,7 @@ impl Reader<'_> {
         Some(values)
     }
 
-    /// A struct's fields, a map, or a set, which is shown as a list.
+    /// Parses a struct's fields, a map, or a set, which is shown as a list.
     fn fields(&mut self) -> Option<Shown> {
         let (mut fields, mut values) = (Vec::new(), Vec::new());
         if !self.takes('{') {

@@ -19,8 +19,8 @@
 //! # }
 //! ```
 //!
-//! A URL is valid for one request, successful or not. Every runtime speaks [`Transport::Spdy`]; over a WebSocket,
-//! containerd and CRI-O have no way to half-close standard input.
+//! A URL is valid for one request, successful or not. Every runtime supports [`Transport::Spdy`]; over a WebSocket, containerd and
+//! CRI-O cannot half-close standard input.
 
 mod command;
 mod forward;
@@ -40,9 +40,9 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 pub use command::{Command, CommandError, Sizes, Streams, command, text};
 pub use forward::{ForwardError, Ports, port_forward};
 
-/// How long a server may take to respond.
+/// The time limit for a server's response.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest response that is read.
+/// The maximum length of a response that is read.
 const LONGEST: usize = 16 << 10;
 
 /// The transport of the streams.
@@ -81,7 +81,7 @@ pub enum DialError {
     },
 }
 
-/// A connection, and the protocol that the server chose from the offered ones.
+/// A connection, and the protocol that the server selected.
 struct Dialled<T> {
     io: T,
     protocol: String,

@@ -1,4 +1,4 @@
-//! Observes processes, files and links through the kernel, not through the tested runtime.
+//! Observes processes, files and links through the kernel, independently of the tested runtime.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use file_tree::mountinfo::mounts;
 
-/// A process of the host, by its id in the test's own process namespace.
+/// A process, by its id in the test's own PID namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Witness {
     /// The process id.
@@ -31,8 +31,8 @@ pub fn processes() -> Vec<Witness> {
         .collect()
 }
 
-/// The processes that have `mark` (`NAME=VALUE`) in their environment or as an argument, sorted by id. An ordinary user
-/// can read only the environment of its own processes, but the arguments of all.
+/// The processes that have `mark` (`NAME=VALUE`) in their environment or as an argument, sorted by id. An ordinary user can read
+/// the environment only of its own processes, but the arguments of all.
 #[must_use]
 pub fn marked(mark: &str) -> Vec<Witness> {
     let mut found: Vec<Witness> = processes()
@@ -67,7 +67,7 @@ impl Witness {
         String::from_utf8_lossy(&self.bytes(name)).into_owned()
     }
 
-    /// Its namespaces: from the kind (`net`, `pid`, …) to the identity (`net:[4026531840]`).
+    /// Its namespaces: a map from the kind (`net`, `pid`, …) to the identity (`net:[4026531840]`).
     #[must_use]
     pub fn namespaces(self) -> BTreeMap<String, String> {
         let entries = fs::read_dir(self.path("ns")).into_iter().flatten().flatten();
@@ -80,7 +80,7 @@ impl Witness {
             .collect()
     }
 
-    /// A field of `/proc/PID/status` (proc_pid_status(5)), without the space around it.
+    /// A field of `/proc/PID/status` (proc_pid_status(5)), without surrounding spaces.
     #[must_use]
     pub fn status(self, field: &str) -> Option<String> {
         let status = self.text("status");
@@ -100,7 +100,7 @@ impl Witness {
         self.text("cmdline").replace('\0', " ").trim_end().to_owned()
     }
 
-    /// Its cgroups: from the controllers of each hierarchy to the cgroup's directory. v2 has an empty name.
+    /// Its cgroups: a map from the controllers of each hierarchy to the cgroup's directory. The key of v2 is empty.
     #[must_use]
     pub fn cgroups(self) -> BTreeMap<String, PathBuf> {
         let table = own().text("mountinfo");
@@ -133,13 +133,13 @@ impl Witness {
         text.unwrap_or_default().trim().to_owned()
     }
 
-    /// Its parent; 0 if the parent is in another process namespace, or there is none.
+    /// Its parent; 0 if the parent is in another PID namespace, or there is none.
     #[must_use]
     pub fn parent(self) -> i32 {
         self.status("PPid").and_then(|pid| pid.parse().ok()).unwrap_or(0)
     }
 
-    /// The target of a link of `/proc/PID` (`cwd`, `root`, `exe`, `fd/3`), also if it was removed.
+    /// The target of a link in `/proc/PID` (`cwd`, `root`, `exe`, `fd/3`), even if the target was removed.
     #[must_use]
     pub fn link(self, name: &str) -> Option<PathBuf> {
         fs::read_link(self.path(name)).ok().map(without_mark)
@@ -166,8 +166,7 @@ pub fn links() -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// The directories in which cgroups can be: the roots of all
-/// hierarchies, and this process's own cgroup in each, with its parent.
+/// The directories that can contain cgroups: the roots of all hierarchies, and this process's own cgroup in each, with its parent.
 #[must_use]
 pub fn cgroup_directories() -> Vec<PathBuf> {
     let own = own();
@@ -175,7 +174,7 @@ pub fn cgroup_directories() -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = Vec::new();
     for mount in mounts(&table).filter(|mount| mount.kind.starts_with("cgroup")) {
         let at = PathBuf::from(mount.at);
-        // v2 has no list of controllers in /proc/PID/cgroup.
+        // For v2, the list of controllers in /proc/PID/cgroup is empty.
         let unified = mount.kind == "cgroup2";
         let cgroups = own.text("cgroup");
         let paths = cgroups.lines().filter_map(|line| {
@@ -199,7 +198,7 @@ pub fn cgroup_directories() -> Vec<PathBuf> {
     places
 }
 
-/// The cgroups in a cgroup, innermost first.
+/// The cgroups below a cgroup, innermost first.
 #[must_use]
 pub fn cgroups_below(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -211,7 +210,7 @@ pub fn cgroups_below(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The path of a removed file without the kernel's mark (proc_pid_cwd(5)).
+/// The path of a removed file, without the kernel's suffix (proc_pid_cwd(5)).
 fn without_mark(target: PathBuf) -> PathBuf {
     let path = target.as_os_str().as_bytes();
     match path.strip_suffix(b" (deleted)") {

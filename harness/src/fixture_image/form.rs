@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::{ImageBuilder, Packing, hex};
 
-/// Whose media types the documents have.
+/// The source of the documents' media types.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Those of OCI.
+    /// OCI.
     #[default]
     Oci,
-    /// Those of docker's second schema.
+    /// Docker's manifest schema version 2.
     Docker,
 }
 
@@ -44,7 +44,7 @@ impl Form {
             (Self::Oci, packing) => {
                 format!("application/vnd.oci.image.layer.v1.tar{}", packing.suffix())
             }
-            // Docker separates with a dot.
+            // Docker uses a dot as the separator.
             (Self::Docker, packing) => {
                 let suffix = packing.suffix().replace('+', ".");
                 format!("application/vnd.docker.image.rootfs.diff.tar{suffix}")
@@ -88,8 +88,8 @@ impl Members {
         self.document(form.manifest(), &manifest)
     }
 
-    /// Adds an index of an image and of those for other machines, which come first. Last is what builders write beside each image:
-    /// a statement of how it was built, for no platform.
+    /// Adds an index of an image and of the same image for other architectures, which come first. The last entry is an attestation
+    /// of the build for an unknown platform, as builders write it.
     fn index(&mut self, image: &ImageBuilder) -> io::Result<Value> {
         let mut manifests = Vec::new();
         for image in image.others.iter().chain([image]) {

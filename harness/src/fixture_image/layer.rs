@@ -1,4 +1,4 @@
-//! A layer of an image: its files, and how it is packed.
+//! A layer of an image: its files and its compression.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -8,22 +8,22 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{EntryType, Header};
 
-/// How a layer of an OCI layout is packed.
+/// The compression of a layer in an OCI layout.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Packing {
-    /// With gzip.
+    /// Gzip.
     #[default]
     Gzip,
-    /// With gzip, in members of 10 kB one after the other, as parallel packers and those of estargz write it.
+    /// Gzip in consecutive members of 10 kB, as parallel compressors and estargz write it.
     GzipMembers,
-    /// With zstd.
+    /// Zstd.
     Zstd,
-    /// Not at all.
+    /// Uncompressed.
     Plain,
 }
 
 impl Packing {
-    /// The end of its media type.
+    /// The suffix of its media type.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Gzip | Self::GzipMembers => "+gzip",
@@ -118,7 +118,7 @@ impl Layer {
         self.entry(EntryType::Link, path, 0o644).change(|entry| entry.link = target.to_owned())
     }
 
-    /// Packs it in another way than with gzip, where the image's form has a choice.
+    /// Sets the compression, gzip by default, for forms of images that have a choice.
     pub fn packed(mut self, packing: Packing) -> Self {
         self.packing = packing;
         self
@@ -129,7 +129,7 @@ impl Layer {
         self.change(|entry| entry.owner = (uid, gid))
     }
 
-    /// Hides `path` of the layers below.
+    /// Hides `path` in the layers below.
     pub fn whiteout(self, path: &str) -> Self {
         let (directory, name) = path.rsplit_once('/').map_or(("", path), |(d, n)| (d, n));
         let separator = if directory.is_empty() { "" } else { "/" };
@@ -161,7 +161,7 @@ impl Layer {
         Ok(self)
     }
 
-    /// A tar stream of the layer, packed.
+    /// Compresses a tar stream of the layer.
     pub(super) fn pack(&self, tar: &[u8]) -> io::Result<Vec<u8>> {
         match self.packing {
             Packing::Gzip => gzip(tar),

@@ -1,4 +1,4 @@
-//! The pods of a node as a test's author sees them: by name, through the node's runtime.
+//! The pods of a node by name, observed through the node's runtime.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,21 +11,21 @@ use crate::client::Answer;
 use crate::cri_log;
 use crate::eventually::{PATIENCE, WaitError, within};
 
-/// The label that a kubelet gives the sandbox and the containers of a pod (Kubernetes 1.36, k8s.io/kubelet/pkg/types).
+/// The label that the kubelet sets on the sandbox and the containers of a pod (Kubernetes 1.36, k8s.io/kubelet/pkg/types).
 const POD_NAME: &str = "io.kubernetes.pod.name";
 
-/// Why a manifest was not given to the agent.
+/// Why a manifest could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// It names no pod.
+    /// The manifest names no pod.
     #[error("the manifest has no metadata.name: {0}")]
     NoName(String),
-    /// It could not be written.
+    /// The file could not be written.
     #[error("failed to write the manifest of pod {name}")]
     Io {
         /// The pod.
         name: String,
-        /// The kernel's answer.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -35,7 +35,7 @@ pub enum ApplyError {
 pub struct FinishedPod {
     /// Its name.
     pub name: String,
-    /// The last attempt of each container, init containers too.
+    /// The last attempt of each container, including init containers.
     pub containers: Vec<v1::ContainerStatus>,
 }
 
@@ -61,13 +61,13 @@ impl FinishedPod {
     }
 }
 
-/// A pod as the runtime has it.
+/// A pod in the runtime.
 #[derive(Debug)]
 struct Seen {
     sandbox: Option<v1::PodSandbox>,
     /// The last attempt of each container.
     containers: Vec<v1::ContainerStatus>,
-    /// Where the runtime has no such pod: the agent may say why.
+    /// The agent's log, if the runtime has no such pod: it may contain the reason.
     #[expect(dead_code, reason = "printed by a wait that fails")]
     agent_log: String,
 }
@@ -87,7 +87,7 @@ fn name_of(status: &v1::ContainerStatus) -> &str {
 }
 
 impl Node {
-    /// Gives the agent the manifest of a pod; one of the same name is replaced.
+    /// Writes the manifest of a pod; a manifest for the same name is replaced.
     ///
     /// # Errors
     /// When the manifest names no pod, or cannot be written.
@@ -99,10 +99,11 @@ impl Node {
             .map_err(|source| ApplyError::Io { name, source })
     }
 
-    /// Takes a pod that was [applied](Self::apply) from the agent, and waits until the runtime has nothing of it.
+    /// Deletes the manifest of a pod that was [applied](Self::apply), and waits until the runtime has no sandbox and no container
+    /// of it.
     ///
     /// # Errors
-    /// When there is no such manifest, or the pod remains: with what was seen last.
+    /// If there is no such manifest, or the pod remains: with the last observation.
     pub async fn remove(&self, pod: &str) -> Result<(), WaitError> {
         let what = format!("pod {pod} to be removed");
         if let Err(error) = self.delete_manifest(&format!("{pod}.yaml")) {
@@ -122,7 +123,7 @@ impl Node {
     /// Waits until a pod's sandbox is ready and `containers` run.
     ///
     /// # Errors
-    /// With what was seen last.
+    /// With the last observation.
     pub async fn running(&self, pod: &str, containers: &[&str]) -> Result<(), WaitError> {
         let what = format!("pod {pod} to run {}", containers.join(", "));
         within(PATIENCE, &what, async || {
@@ -141,11 +142,11 @@ impl Node {
         .await
     }
 
-    /// Waits until a pod has finished: the agent has stopped its sandbox, and every container has exited. A pod with the
-    /// restart policy Always never does.
+    /// Waits until a pod has finished: its sandbox is stopped, and every container has exited. A pod with the restart policy Always
+    /// never finishes.
     ///
     /// # Errors
-    /// With what was seen last.
+    /// With the last observation.
     pub async fn finished(&self, pod: &str) -> Result<FinishedPod, WaitError> {
         let what = format!("pod {pod} to finish");
         within(PATIENCE, &what, async || {
@@ -161,10 +162,10 @@ impl Node {
         .await
     }
 
-    /// What the last attempt of a container has written to both of its streams so far.
+    /// The output of a container's last attempt so far, of both streams.
     ///
     /// # Errors
-    /// The runtime's; NotFound when the pod has no such container.
+    /// The runtime's; NotFound if the pod has no such container.
     pub async fn logs(&self, pod: &str, container: &str) -> Answer<String> {
         let seen = self.look(pod).await?;
         let Some(status) = seen.containers.iter().find(|s| name_of(s) == container) else {
@@ -176,10 +177,10 @@ impl Node {
         Ok(lines.into_iter().map(|line| line.text + "\n").collect())
     }
 
-    /// Ends the agent and the runtime with every pod.
+    /// Stops the agent and the runtime with all pods.
     ///
     /// # Panics
-    /// When a process, a mount, a network link, a packet rule, a cgroup or a file is left, which it names. Dropping the
+    /// If a process, a mount, a network link, a netfilter table, a cgroup or a file is left; the message lists them. Dropping the
     /// node does the same.
     pub fn assert_nothing_left(self) {
         drop(self);

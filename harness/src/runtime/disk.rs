@@ -1,4 +1,4 @@
-//! Gives a runtime a disk of its own: a small one to fill, or one in a file to inspect.
+//! Gives a runtime its own disk: a small one to fill, or one in a file to inspect.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -11,18 +11,16 @@ use super::{Options, Runtime};
 const FILLER: &str = "filler";
 
 impl Options {
-    /// Puts the state directory on a file system of its own, of this many bytes, which only the runtime sees: see
-    /// [`Runtime::disk`]. An ordinary user needs user namespaces for that, and then has a single id. It cannot be
-    /// combined with [`Options::netns`].
+    /// Puts the state directory on its own file system of this many bytes, which only the runtime sees: see [`Runtime::disk`]. An
+    /// ordinary user needs user namespaces for that, and then has a single id. It cannot be combined with [`Options::netns`].
     #[must_use]
     pub fn small_disk(mut self, bytes: u64) -> Self {
         self.disk = Some(Disk::Memory(bytes));
         self
     }
 
-    /// Puts the state directory on the file system in a file, whose mount only the
-    /// runtime sees. Data that the kernel has not written yet is not in the file:
-    /// the kernel writes it after ten minutes or on a sync. Only root can mount one.
+    /// Puts the state directory on the file system in a file; only the runtime sees the mount. The file lacks data that the kernel
+    /// has not written back yet, which happens after ten minutes or on a sync. Only root can mount a file.
     #[must_use]
     pub fn disk_image(mut self, path: &Path) -> Self {
         self.disk = Some(Disk::Image(path.to_owned()));
@@ -39,7 +37,7 @@ impl Runtime {
         Some(inside.join(self.state_dir().strip_prefix("/").ok()?))
     }
 
-    /// Why [`Options::small_disk`] is not available, if it is not.
+    /// The reason if [`Options::small_disk`] is not available.
     #[must_use]
     pub fn no_small_disk() -> Option<&'static str> {
         let mut command = Command::new("unshare");
@@ -48,7 +46,7 @@ impl Runtime {
             .then_some("mounting needs namespaces, which this user does not have")
     }
 
-    /// Why [`Options::disk_image`] with ext4 is not available, if it is not.
+    /// The reason if [`Options::disk_image`] with ext4 is not available.
     #[must_use]
     pub fn no_disk_image() -> Option<&'static str> {
         if !nix::unistd::geteuid().is_root() {
@@ -89,8 +87,8 @@ pub(super) enum Disk {
 }
 
 impl Disk {
-    /// The beginning of a command line, to be followed by a program and its arguments. That program sees the file
-    /// system at `directory`; no other process does.
+    /// The beginning of a command line, to which a program and its arguments are appended. Only that program sees the file system
+    /// at `directory`.
     pub(super) fn around(&self, directory: &Path) -> Command {
         let mut command = Command::new("unshare");
         let (mount, what) = match self {
@@ -108,7 +106,7 @@ impl Disk {
     }
 }
 
-/// The namespaces that mounting needs.
+/// The unshare(1) options that mounting needs.
 fn flags() -> &'static [&'static str] {
     match nix::unistd::geteuid().is_root() {
         true => &["--mount"],

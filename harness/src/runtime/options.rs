@@ -1,4 +1,4 @@
-//! How a runtime for a test is started.
+//! Options for starting a runtime in a test.
 
 use std::path::{Path, PathBuf};
 
@@ -25,14 +25,14 @@ pub struct Options {
 }
 
 impl Options {
-    /// Pods outlive the daemon, so that it can be killed and restarted. By default they end with it.
+    /// Lets pods outlive the daemon, so that it can be killed and restarted. By default they end with it.
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// The `crib` command; otherwise the one that [`binary::crib`] finds.
+    /// Sets the `crib` command; by default [`binary::crib`] finds it.
     #[must_use]
     pub fn binary(mut self, path: &Path) -> Self {
         self.binary = Some(path.to_owned());
@@ -53,28 +53,29 @@ impl Options {
         self
     }
 
-    /// An image archive or a directory of archives, for PullImage.
+    /// Adds an image archive or a directory of archives for PullImage.
     #[must_use]
     pub fn archive(mut self, path: &Path) -> Self {
         self.archives.push(path.to_owned());
         self
     }
 
-    /// The text of a configuration file, for `--config`.
+    /// Sets the text of a configuration file, for `--config`.
     #[must_use]
     pub fn config(mut self, yaml: &str) -> Self {
         self.config = Some(yaml.to_owned());
         self
     }
 
-    /// One more argument, for example `--registry-mirror=docker.io=http://127.0.0.1:5000`.
+    /// Adds an argument, for example `--registry-mirror=docker.io=http://127.0.0.1:5000`.
     #[must_use]
     pub fn argument(mut self, word: impl Into<String>) -> Self {
         self.arguments.push(word.into());
         self
     }
 
-    /// `--behave`: an image that acts out a script, as `registry.test/app:1=exit-1-after-2s`; docs/testing.md has the words.
+    /// `--behave`: adds an image whose containers follow a script, such as `registry.test/app:1=exit-1-after-2s`; docs/testing.md
+    /// lists the words.
     #[must_use]
     pub fn behaviour(self, image_and_script: &str) -> Self {
         self.argument(format!("--behave={image_and_script}"))
@@ -87,14 +88,14 @@ impl Options {
         self
     }
 
-    /// A file that the runtime inherits open as descriptor 9.
+    /// Lets the runtime inherit a file as descriptor 9.
     #[must_use]
     pub fn descriptor(mut self, path: &Path) -> Self {
         self.descriptor = Some(path.to_owned());
         self
     }
 
-    /// An environment variable of the runtime.
+    /// Sets an environment variable of the runtime.
     #[must_use]
     pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
@@ -109,12 +110,12 @@ impl Options {
         }
     }
 
-    /// Starts the runtime, and waits until it serves.
+    /// Starts the runtime, and waits until it accepts calls.
     ///
     /// # Errors
-    /// If it does not serve, with all its output.
+    /// If it does not accept calls; the error contains all its output.
     pub async fn start(self) -> Result<Runtime, StartError> {
-        // Before there is a directory that would be left.
+        // Before a directory is created, which would be left.
         self.crib()?;
         let root = tempfile::Builder::new()
             .prefix("crib-t")

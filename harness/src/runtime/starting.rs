@@ -1,5 +1,5 @@
-//! A runtime that is about to be started, as it is, with faults or scripts of behaviour, or in another environment
-//! than the test's.
+//! A runtime that has not been started yet: with or without faults or scripted images, and possibly in another environment than the
+//! test's.
 
 use std::future::IntoFuture;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::{Runtime, StartError, io};
 
-/// A runtime that is started when this is awaited.
+/// A runtime that starts when this is awaited.
 #[derive(Debug, Clone, Default)]
 pub struct Starting {
     faults: Vec<String>,
@@ -22,12 +22,12 @@ pub struct Starting {
 #[derive(Debug)]
 pub(super) struct Faulty {
     pub(super) proxy: Proxy,
-    /// Dropped after the proxy, whose socket is in it.
+    /// Dropped after the proxy, whose socket is in this directory.
     _directory: TempDir,
 }
 
 impl Starting {
-    /// What the runtime does wrong, as its clients see it: rules of [`proxy::Fault`].
+    /// Injects faults into the responses to its clients: rules of [`proxy::Fault`].
     #[must_use]
     pub fn with_faults<Rule: Into<String>>(
         mut self,
@@ -37,8 +37,7 @@ impl Starting {
         self
     }
 
-    /// Images, and the scripts that their containers act out: `registry.test/app:1=exit-1-after-2s`; docs/testing.md has
-    /// the words.
+    /// Adds images whose containers follow a script: `registry.test/app:1=exit-1-after-2s`; docs/testing.md lists the words.
     #[must_use]
     pub fn with_behaviours<Script: Into<String>>(
         mut self,
@@ -82,20 +81,20 @@ impl Faulty {
     }
 }
 
-/// `program` as the last argument of `command`.
+/// Appends `program` to the arguments of `command`.
 pub(super) fn onto(mut command: Command, program: PathBuf) -> Command {
     command.arg(program);
     command
 }
 
-/// `program` with a file open as descriptor 9.
+/// Runs `program` with a file as descriptor 9.
 pub(super) fn with_descriptor(file: &Path, program: PathBuf) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"exec 9<"$0" && exec "$@""#]).arg(file);
     onto(shell, program)
 }
 
-/// `program` in the network namespace at `path`; only root can enter it.
+/// Runs `program` in the network namespace at `path`, which only root can enter.
 pub(super) fn in_network(path: &Path, program: PathBuf) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net={}", path.display()));

@@ -1,4 +1,4 @@
-//! The client side of a command: of an exec's, or of a container's own.
+//! The client side of a command's streams: for Exec, and for Attach to a container.
 
 use bytes::Bytes;
 use stream::{Channels, Codec, Connection, Gone, Headers, Inlet, Outlet, Role, Stream, connect};
@@ -30,7 +30,7 @@ pub enum CommandError {
     Lost,
 }
 
-/// A command. After a drop, the runtime decides whether it keeps running.
+/// A command. After a drop, the runtime decides whether the command keeps running.
 pub struct Command {
     /// Its standard input, which can be taken.
     pub stdin: Option<Outlet>,
@@ -41,7 +41,7 @@ pub struct Command {
     /// The stream for the terminal's size.
     pub sizes: Option<Sizes>,
     error: Inlet,
-    /// The error stream carries a JSON status, also on success.
+    /// Whether the error stream carries a JSON status, even on success.
     json: bool,
     driving: JoinSet<()>,
 }
@@ -131,7 +131,7 @@ impl Command {
     /// # Errors
     /// If the command has no standard input, or has closed it.
     pub fn write<'a>(&'a self, bytes: &[u8]) -> impl Future<Output = Result<(), Gone>> + use<'a> {
-        // Without the output streams, which cannot be shared by threads, the future can be sent to another one.
+        // The future does not borrow the output streams, which are not `Sync`, so it is `Send`.
         let (stdin, bytes) = (self.stdin.as_ref(), Bytes::copy_from_slice(bytes));
         async move { stdin.ok_or(Gone)?.send(bytes).await }
     }
@@ -152,7 +152,7 @@ impl Command {
         sizes.tell(width, height).await
     }
 
-    /// Waits for its exit, and returns the exit code. Drops the output streams that were not taken before.
+    /// Waits for the command's exit, and returns the exit code. Drops output streams that have not been taken.
     ///
     /// # Errors
     /// If it could not be run or the connection was lost.

@@ -14,12 +14,12 @@ pub enum ForwardError {
     /// The runtime's error.
     #[error("{0}")]
     Refused(String),
-    /// The connection to the runtime broke.
+    /// The connection to the runtime is lost.
     #[error("the connection to the runtime was lost")]
     Lost,
 }
 
-/// A connection for a pod's ports. Dropping it closes every port's connection.
+/// A connection for a pod's ports. Dropping it closes the connections of all ports.
 pub struct Ports {
     connection: Connection,
     requests: AtomicU64,
@@ -77,8 +77,8 @@ impl Ports {
         Port { error: stream("error"), data: stream("data") }
     }
 
-    /// Copies data between a client and a port until both have ended or either has disconnected. The future does not
-    /// borrow: many can be driven while [`Self::ended`] is awaited.
+    /// Copies data between a client and a port, until both have ended or one of them has disconnected. The future does not borrow
+    /// `self`: many can be polled while [`Self::ended`] is awaited.
     ///
     /// # Errors
     /// If the port cannot be reached, or its connection is lost.
@@ -109,8 +109,7 @@ async fn carry(
         std::future::pending::<()>().await;
     };
     let downward = async {
-        // The client has closed its side. Waiting for the remaining
-        // data would block the other streams of the connection.
+        // The client has closed its end. Waiting for the remaining data would block the other streams of the connection.
         if pump_in(&mut data.inlet, &mut write).await.is_err() {
             return Vec::new();
         }
