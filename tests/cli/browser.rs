@@ -1,4 +1,4 @@
-//! A headless Chromium, driven over the DevTools protocol: opens a page, runs scripts in it, and hears its errors.
+//! A headless Chromium, driven over the DevTools protocol: opens a page, runs scripts in it, and collects its errors.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 
 use crate::command::*;
 
-/// How long any single wait may take: a cold start reads 300 MB, beside all other tests.
+/// The time limit of any single wait: a cold start reads 300 MB while all other tests run.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Chromium with one page.
@@ -22,19 +22,19 @@ pub(crate) struct Browser {
     socket: WebSocketStream<TcpStream>,
     session: Value,
     calls: u64,
-    /// Exceptions of scripts, and what the browser logged: refused resources and scripts among them.
+    /// Exceptions of scripts, and the browser's log, for example of refused resources and scripts.
     errors: Vec<String>,
-    /// Whether the page has been loaded since it was opened.
+    /// Whether the page has finished loading since it was opened.
     loaded: bool,
 }
 
 impl Browser {
-    /// Starts it, with its files in the place.
+    /// Starts Chromium, with its files in the place.
     pub(crate) async fn start(place: &Place) -> Self {
         let profile = format!("--user-data-dir={}", place.path("browser").display());
         let args = [
             "--headless",
-            // It cannot be sandboxed as root, nor where user namespaces are forbidden.
+            // Its sandbox does not work as root, nor if user namespaces are forbidden.
             "--no-sandbox",
             "--disable-gpu",
             // /dev/shm may be small.
@@ -68,7 +68,7 @@ impl Browser {
             panic!("chromium ended: {seen:#?}");
         });
         let address = address.await.expect("chromium serves DevTools");
-        // Its pipe must not fill up.
+        // The pipe must not fill up.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let host = address.split('/').nth(2).unwrap();
         let stream = TcpStream::connect(host).await.unwrap();
@@ -110,7 +110,7 @@ impl Browser {
         }
     }
 
-    /// The next message; events are noted.
+    /// The next message; events are recorded.
     async fn next(&mut self) -> Value {
         let message = tokio::time::timeout(PATIENCE, self.socket.next()).await;
         let message = message.expect("chromium answers").unwrap().unwrap();
@@ -126,7 +126,7 @@ impl Browser {
 
     /// Opens a file, and waits until it is loaded.
     pub(crate) async fn open(&mut self, file: &Path, fragment: &str) {
-        // Another document, so that a fragment alone loads the page again.
+        // The blank page in between makes Chromium load the page again even if only the fragment differs.
         for url in ["about:blank".to_owned(), format!("file://{}{fragment}", file.display())] {
             self.loaded = false;
             self.call("Page.navigate", json!({"url": url})).await;
@@ -156,9 +156,9 @@ impl Browser {
         }
     }
 
-    /// Ends it, and returns the errors that it heard of.
+    /// Closes Chromium, and returns the collected errors.
     pub(crate) async fn close(mut self) -> Vec<String> {
-        // The connection may end before the answer comes.
+        // The connection may end before the response.
         self.calls += 1;
         let message = json!({"id": self.calls, "method": "Browser.close"});
         self.socket.send(Message::text(message.to_string())).await.unwrap();

@@ -1,4 +1,4 @@
-//! Commands that speak to a runtime.
+//! Commands that call a runtime.
 
 pub(crate) mod calls;
 pub(crate) mod capabilities;

@@ -1,4 +1,4 @@
-//! Runs `crib` in a temporary directory of its own, with a deadline, and looks from outside at what is left.
+//! Runs `crib` in its own temporary directory, with a deadline, and checks from outside what is left.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -13,19 +13,19 @@ pub(crate) use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
-/// How long any single wait may take. Nothing here takes longer than a few seconds unless it hangs.
+/// The time limit of any single wait. Nothing here takes longer than a few seconds unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The ordinary user of tests that run as root: `nobody`.
+/// The ordinary user for tests that run as root: `nobody`.
 const ORDINARY_USER: u32 = 65534;
 
-/// A place to run commands in. All temporary files of the commands are below it. Dropping it fails the test if anything is left.
+/// A directory in which commands run, with all of their temporary files. Dropping it fails the test if anything is left.
 pub(crate) struct Place {
     dir: tempfile::TempDir,
     checked: bool,
 }
 
-/// What a command left on its two outputs, and its exit code.
+/// The outputs of a command, and its exit code.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -33,20 +33,20 @@ pub(crate) struct Ended {
     pub(crate) err: String,
 }
 
-/// What a runtime with this isolation needs.
+/// The needs of a runtime with this isolation.
 pub(crate) fn needs_of(isolation: &str) -> &'static [Need] {
     if isolation == "root" { &[Need::Root] } else { &[Need::UserNamespaces] }
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        // The name is short because sockets below it must have short names too.
+        // The name is short because paths of sockets below it are limited.
         let dir = tempfile::Builder::new().prefix("t").tempdir().unwrap();
         std::fs::create_dir(dir.path().join("tmp")).unwrap();
         Self { dir, checked: true }
     }
 
-    /// A place where something may be left in the end, such as a runtime that was killed.
+    /// A place in which something may be left, such as the files of a killed runtime.
     pub(crate) fn unchecked() -> Self {
         let mut place = Self::new();
         place.checked = false;
@@ -85,12 +85,12 @@ impl Place {
         self.end(self.command(args)).await
     }
 
-    /// Runs a command that may have been changed to its end.
+    /// Runs a prepared command to its end.
     pub(crate) async fn end(&self, command: Command) -> Ended {
         self.end_within(PATIENCE, command).await
     }
 
-    /// Runs a command that has more to do than others to its end.
+    /// Runs a command to its end, with another time limit.
     pub(crate) async fn end_within(&self, limit: Duration, mut command: Command) -> Ended {
         let output = tokio::time::timeout(limit, command.output()).await;
         ended(
@@ -98,7 +98,7 @@ impl Place {
         )
     }
 
-    /// Makes root run a command as an ordinary user, who gets the place; another user is one already.
+    /// Runs a command as an ordinary user. If the test runs as root, that user becomes the owner of the place.
     pub(crate) fn as_ordinary_user(&self, command: Command) -> Command {
         match nix::unistd::geteuid().is_root() {
             true => self.as_user(ORDINARY_USER, command),
@@ -106,7 +106,7 @@ impl Place {
         }
     }
 
-    /// Gives the user the place, and the command that user's ids. Only root can.
+    /// Runs a command as this user, who becomes the owner of the place. Only root can do this.
     pub(crate) fn as_user(&self, id: u32, mut command: Command) -> Command {
         let entries = std::fs::read_dir(self.dir.path()).unwrap();
         let entries = entries.map(|entry| entry.unwrap().path());
@@ -117,7 +117,7 @@ impl Place {
         command
     }
 
-    /// Runs a manifest with this isolation, rootless as an ordinary user.
+    /// Runs a manifest with this isolation; rootless means as an ordinary user.
     pub(crate) async fn run_isolated(
         &self,
         isolation: &str,
@@ -132,7 +132,7 @@ impl Place {
         self.end(command).await
     }
 
-    /// Runs a command with something on its standard input.
+    /// Runs a command with this standard input.
     pub(crate) async fn crib_with_stdin(&self, args: &[&str], stdin: &str) -> Ended {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
@@ -146,17 +146,18 @@ impl Place {
         )
     }
 
-    /// Starts a command whose lines are read one by one.
+    /// Starts a command whose lines can be read one by one.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
         Running::start(self.command(args))
     }
 
-    /// Starts a runtime with the socket `s` and the state directory `state`, and waits until it serves. Its pods end with it.
+    /// Starts a runtime with the socket `s` and the state directory `state`, and waits until it accepts calls. Its pods end with
+    /// it.
     pub(crate) async fn runtime(&self) -> (Running, String) {
         self.runtime_with(&[]).await
     }
 
-    /// The same, with further arguments.
+    /// Like [`Self::runtime`], with further arguments.
     pub(crate) async fn runtime_with(&self, more: &[&str]) -> (Running, String) {
         let (socket, state) = (self.path("s"), self.path("state"));
         let (socket, state) = (socket.to_str().unwrap(), state.to_str().unwrap());
@@ -166,7 +167,7 @@ impl Place {
         (runtime, format!("unix://{socket}"))
     }
 
-    /// What of the commands is left: files, mounts, and processes that were told of this place.
+    /// What the commands left: files, mounts, and processes that refer to this place.
     pub(crate) fn left(&self) -> Vec<String> {
         let mut left = Vec::new();
         for entry in std::fs::read_dir(self.path("tmp")).unwrap() {
@@ -181,12 +182,12 @@ impl Place {
         left
     }
 
-    /// Nothing is left, at once.
+    /// Asserts that nothing is left.
     pub(crate) fn assert_clean(&self) {
         assert_eq!(self.left(), Vec::<String>::new());
     }
 
-    /// Only the directory of a killed run is left, soon.
+    /// Waits until only the directory of a killed run is left.
     pub(crate) async fn wait_for_only_a_file(&self) {
         let only_files = || {
             let mut left = self.left();
@@ -197,7 +198,7 @@ impl Place {
         assert_eq!(self.left().len(), 1, "its directory: {:#?}", self.left());
     }
 
-    /// Nothing is left, soon. For what ends after the command that started it was killed.
+    /// Waits until nothing is left, for processes that end after a killed command.
     pub(crate) async fn wait_until_clean(&self) {
         eventually("nothing is left", || self.left()).await;
     }
@@ -219,13 +220,13 @@ impl Ended {
         self
     }
 
-    /// Asserts that standard output has these words.
+    /// Asserts that standard output contains these words.
     #[track_caller]
     pub(crate) fn out_has(&self, words: &str) {
         assert!(self.out.contains(words), "{words:?} is not in:\n{}", self.out);
     }
 
-    /// Asserts that standard error has these words.
+    /// Asserts that standard error contains these words.
     #[track_caller]
     pub(crate) fn err_has(&self, words: &str) {
         assert!(self.err.contains(words), "{words:?} is not in:\n{}", self.err);
@@ -238,7 +239,7 @@ impl Ended {
     }
 }
 
-/// Waits until `missing` says nothing; fails with what it said last.
+/// Waits until `missing` returns nothing; fails with its last result.
 pub(crate) async fn eventually(what: &str, missing: impl Fn() -> Vec<String>) {
     harness::eventually(PATIENCE, what, async || {
         let now = missing();
@@ -255,7 +256,7 @@ fn ended(output: Output) -> Ended {
     }
 }
 
-/// Processes whose command line or environment names `root`. The test itself does not.
+/// Processes whose command line or environment contains `root`, except the test itself.
 fn processes(root: &Path) -> Vec<String> {
     let root = root.to_str().unwrap().as_bytes();
     let names = |file: PathBuf| {
@@ -274,11 +275,11 @@ fn processes(root: &Path) -> Vec<String> {
     found
 }
 
-/// A command that runs.
+/// A running command.
 pub(crate) struct Running {
     pub(crate) child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    /// Once lines of it were asked for.
+    /// Set once lines of standard error have been read.
     err_lines: Option<Lines<BufReader<ChildStderr>>>,
     seen: Vec<String>,
 }
@@ -313,7 +314,7 @@ impl Running {
         }
     }
 
-    /// Reads lines of the standard error until one contains `text`. [`Running::end`] does not have it then.
+    /// Reads lines of standard error until one contains `text`. [`Running::end`] then does not return these lines.
     pub(crate) async fn err_line_with(&mut self, text: &str) -> String {
         let err = self.child.stderr.take().map(|err| BufReader::new(err).lines());
         let lines = self.err_lines.get_or_insert_with(|| err.unwrap());
@@ -336,13 +337,13 @@ impl Running {
         kill(Pid::from_raw(pid), signal).unwrap();
     }
 
-    /// Presses Ctrl-C, and waits for the end.
+    /// Sends SIGINT, and waits for the end.
     pub(crate) async fn interrupt(self) -> Ended {
         self.signal(Signal::SIGINT);
         self.end().await
     }
 
-    /// Ends a server, so that it removes what it made: one that is dropped is killed.
+    /// Stops a server, so that it removes what it created: a dropped one is killed.
     pub(crate) async fn stop(self) {
         self.signal(Signal::SIGTERM);
         self.end().await.exits(0);

@@ -1,4 +1,4 @@
-//! The `crib` command as its users see it: arguments in; lines, exit codes and nothing left behind out.
+//! Tests of the `crib` command from a user's perspective: arguments, output, exit codes, and that nothing is left.
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 mod browser;

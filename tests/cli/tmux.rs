@@ -1,4 +1,4 @@
-//! A terminal for tests: runs `crib` in a tmux server of its own, and reads what the screen shows.
+//! A terminal for tests: runs `crib` in its own tmux server, and reads the screen.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -8,15 +8,15 @@ use tokio::process::Command;
 
 use crate::command::*;
 
-/// A window with a command in it, in a place.
+/// A window that runs a command, in a place.
 pub(crate) struct Terminal<'a> {
     place: &'a Place,
-    /// A server that ends would still have the socket of its own.
+    /// Its own socket, which would remain after the server's exit.
     socket: PathBuf,
 }
 
 impl<'a> Terminal<'a> {
-    /// Runs `crib` in a window of this size, from a shell that Ctrl-C does not end, that prints the exit code, and stays.
+    /// Runs `crib` in a window of this size, from a shell that survives Ctrl-C, prints the exit code, and stays.
     pub(crate) async fn start(
         place: &'a Place,
         columns: u16,
@@ -32,7 +32,7 @@ impl<'a> Terminal<'a> {
         Self::shell(place, columns, rows, &quoted.join(" ")).await
     }
 
-    /// The same with a line for the shell.
+    /// Like [`Self::start`], with a line for the shell.
     pub(crate) async fn shell(place: &'a Place, columns: u16, rows: u16, line: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl<'a> Terminal<'a> {
         terminal
     }
 
-    /// Runs a command of tmux and returns its output.
+    /// Runs a tmux command and returns its output.
     async fn tmux(&self, args: &[&str]) -> String {
         let mut command = Command::new("tmux");
         command
@@ -61,22 +61,22 @@ impl<'a> Terminal<'a> {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The lines on the screen, without what is empty at its end.
+    /// The lines on the screen, without empty lines at its end.
     pub(crate) async fn screen(&self) -> Vec<String> {
         lines(&self.tmux(&["capture-pane", "-p"]).await)
     }
 
-    /// The lines on the screen with the sequences of their colours.
+    /// The lines on the screen with their colour sequences.
     pub(crate) async fn colours(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-e"]).await
     }
 
-    /// The lines on the screen and all that scrolled out of it; lines that the terminal wrapped are whole.
+    /// The lines on the screen and in its history; lines that the terminal wrapped are joined.
     pub(crate) async fn history(&self) -> Vec<String> {
         lines(&self.tmux(&["capture-pane", "-p", "-J", "-S", "-"]).await)
     }
 
-    /// Waits until the screen is as it should be; `missing` says what it lacks.
+    /// Waits until `missing` returns false for the screen.
     pub(crate) async fn wait(&self, what: &str, missing: impl Fn(&[String]) -> bool) {
         harness::eventually(PATIENCE, what, async || {
             let screen = self.screen().await;
@@ -94,7 +94,7 @@ impl<'a> Terminal<'a> {
         self.tmux(&["send-keys", key]).await;
     }
 
-    /// Waits until the command has ended with this code, then closes the window.
+    /// Waits until the command has exited with this code, then closes the window.
     pub(crate) async fn end(self, code: i32) -> Vec<String> {
         let line = format!("exit code {code}");
         self.wait(&line, |screen| !screen.contains(&line)).await;
@@ -105,7 +105,7 @@ impl<'a> Terminal<'a> {
 }
 
 impl Drop for Terminal<'_> {
-    /// A test that failed leaves no server.
+    /// Kills the server, even if the test has failed.
     fn drop(&mut self) {
         let _ = std::process::Command::new("tmux")
             .arg("-S")

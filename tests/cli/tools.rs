@@ -1,4 +1,4 @@
-//! `crib check`, `bench`, `proxy` and `registry`, their reports, and documents that come from the program.
+//! `crib check`, `bench`, `proxy` and `registry`, their reports, and generated documents.
 
 pub(crate) mod bench;
 pub(crate) mod check;

@@ -1,4 +1,4 @@
-//! What manifests may ask for: workload kinds, Services, volumes, and what is warned of.
+//! Features of manifests: workload kinds, Services, volumes, and warnings.
 
 pub(crate) mod behave;
 pub(crate) mod controllers;

@@ -1,4 +1,4 @@
-//! The commands that speak to a runtime, against a real one: what they select, what they print, how they fail.
+//! The commands that call a runtime, against a real one: what they select, what they print, how they fail.
 
 use std::os::unix::net::UnixListener;
 
@@ -6,7 +6,7 @@ use harness::fixture_image::{ImageBuilder, Layer};
 
 use crate::command::*;
 
-/// Runs a command against a runtime; it has to succeed.
+/// Runs a command against a runtime; it must succeed.
 async fn crib(place: &Place, runtime: &Runtime, args: &[&str]) -> String {
     let ended = crib_ended(place, runtime, args).await;
     assert_eq!(ended.code, Some(0), "crib {args:?}: {ended:?}");
@@ -163,11 +163,11 @@ async fn signal_ends_wait_for_configuration_in_fifo(#[case] args: &[&str]) {
     let fifo = place.path("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        // `create` waits for the first of its two configurations.
+        // `create` blocks on the first of its two configurations.
         let fifo_argument = fifo.to_str().unwrap();
         let more = if args[0] == "create" { 2 } else { 1 };
         let running = place.start(&[args, &vec![fifo_argument; more]].concat());
-        // This returns when crib has opened the other end.
+        // This open returns when crib has opened the other end.
         let path = fifo.clone();
         let open = move || std::fs::File::options().write(true).open(path).unwrap();
         let open = tokio::task::spawn_blocking(open);
@@ -214,7 +214,7 @@ async fn logs_supports_follow_tail_and_limits() {
         let args = ["logs", "--tail=-1", "--since", since, "main"];
         assert_eq!(crib(&place, &runtime, &args).await, "", "{since}");
     }
-    // Which of the two outputs was read last nobody can say.
+    // The order in which the two outputs were read is undefined.
     let last = crib_ended(&place, &runtime, &["logs", "--tail", "1", "main"]).await;
     assert_eq!((last.out + &last.err).lines().count(), 1);
     assert_eq!(
@@ -235,7 +235,7 @@ async fn logs_supports_follow_tail_and_limits() {
     let seen = (none.code, none.err.as_str());
     assert_eq!(seen, (Some(1), "crib: previous attempt of container \"main\" not found\n"));
 
-    // Followed over a rotation until its end.
+    // Follows the log over a rotation until the container's end.
     let script =
         "trap 'echo last; exit' TERM; n=0; while :; do n=$((n+1)); echo line $n; sleep 0.05; done";
     let id = pod.start(pod.script("long", script)).await.unwrap();
@@ -266,7 +266,7 @@ async fn logs_follows_truncated_file() {
     let (place, runtime) =
         (Place::unchecked(), Runtime::with().config(config).start().await.unwrap());
     let pod = runtime.pod("p").await.unwrap();
-    // A little more than the log may have, when somebody has read the first line.
+    // Slightly more than the log's size limit, once the first line has been read.
     let script = "echo first; until [ -e /tmp/go ]; do sleep 0.05; done
         i=0; while [ $i -lt 14000 ]; do echo $i 0123456789012345678901234567890; i=$((i+1)); done; echo last; sleep 1000";
     let id = pod.start(pod.script("main", script)).await.unwrap();

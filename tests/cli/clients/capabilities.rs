@@ -1,12 +1,12 @@
-//! What pods get of what the runtime says that it can do: handlers, recursive read-only mounts, policies for groups; and which
-//! signal ends a container.
+//! The runtime features in Status and their effect on pods: handlers, recursive read-only mounts, supplemental group policies. Also
+//! the signal that stops a container.
 
 use proxy::Proxy;
 
 use crate::command::*;
 use crate::nodes::agent_flags::{free_port, get, pod, wait_until_shown};
 
-/// An agent whose pods can be asked for.
+/// An agent that serves its pods over HTTP.
 struct Agent {
     running: Running,
     pods: u16,
@@ -34,13 +34,13 @@ impl Agent {
         Self { running, pods, health }
     }
 
-    /// Waits until the agent shows these pods: names, phases and reasons.
+    /// Waits until the agent reports these pods: names, phases and reasons.
     async fn shows(&self, expected: &[&str]) -> Vec<Value> {
         let list = wait_until_shown(self.pods, expected).await;
         list["items"].as_array().unwrap().clone()
     }
 
-    /// Waits until `/healthz` begins like this.
+    /// Waits until the response of `/healthz` begins with `status`.
     async fn is(&self, status: &str) -> String {
         harness::eventually(PATIENCE, status, async || match get(self.health, "/healthz").await {
             Some((seen, body)) if seen == status => Ok(body),
@@ -82,7 +82,7 @@ async fn pods_get_handlers_and_recursive_mounts_of_the_runtime() {
     runtime.stop().await;
 }
 
-/// Containerd 1.6 is one: it would give the container the groups of the image, which the pod does not want.
+/// For example containerd 1.6: it would add the groups of the image, which the pod excludes.
 #[tokio::test]
 async fn pod_with_strict_groups_is_rejected_by_a_runtime_without() {
     let place = Place::unchecked();

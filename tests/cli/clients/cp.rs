@@ -25,7 +25,7 @@ struct Served {
     runtime: Runtime,
     _pod: harness::Pod,
     place: Place,
-    /// With `tar`, the runtime copies no files itself.
+    /// With `tar`, the runtime does not copy files itself.
     files: &'static str,
 }
 
@@ -35,7 +35,7 @@ impl Served {
         Self::with_container(runtime, fixture::forever("main"), files).await
     }
 
-    /// With an image of these programs of the machine, and nothing else but what is in the layer.
+    /// With an image that contains only these programs of the machine and the layer.
     async fn of_programs(programs: &[&str], layer: Layer, files: &'static str) -> Self {
         let place = Place::unchecked();
         let add = |layer: Layer, program: &&str| layer.host_program(program).unwrap();
@@ -90,7 +90,7 @@ impl Served {
     }
 }
 
-/// Passes the calls of the CRI on to a runtime, as one that has no others.
+/// A proxy that forwards only the CRI's calls to a runtime, like a runtime without the copy extension.
 fn serve_without_files(listen: &Path, runtime: &Path) {
     let (listener, runtime) = (UnixListener::bind(listen).unwrap(), runtime.to_owned());
     let connect = tower::service_fn(move |_| {
@@ -117,7 +117,8 @@ fn serve_without_files(listen: &Path, runtime: &Path) {
     });
 }
 
-/// A directory with what copies keep: modes, times, links, a file longer than any buffer, an empty directory.
+/// Creates a directory with everything that copies preserve: modes, times, links, a file longer than any buffer, an empty
+/// directory.
 fn make_tree(at: &Path) {
     fs::create_dir_all(at.join("deep/empty")).unwrap();
     fs::write(at.join("deep/file"), "text").unwrap();
@@ -132,7 +133,7 @@ fn make_tree(at: &Path) {
     }
 }
 
-/// Mode, time and content of each file of a tree made by [`make_tree`].
+/// The mode, time and content of each file of a tree created by [`make_tree`].
 fn state(at: &Path) -> Vec<(u32, i64, Option<Vec<u8>>)> {
     let found = |path: &&str| {
         let meta = fs::symlink_metadata(at.join(path)).unwrap();
@@ -151,7 +152,7 @@ async fn tree_is_the_same_after_both_ways(#[case] files: &'static str) {
     make_tree(&served.place.path("tree"));
     served.cp(&served.path("tree"), "main:/tmp/new").await.exits(0);
     assert_eq!(served.sh("readlink /tmp/new/link; cat /tmp/new/link").await, "deep/file\ntext");
-    // A directory that is there gets it by its name, on either side.
+    // A copy into an existing directory keeps the source's name, on either side.
     served.cp(&served.path("tree/deep"), "pod/p:/tmp/new").await.exits(0);
     served.cp(&served.path("tree/deep/."), "main:/tmp/new/deep/empty").await.exits(0);
     let listed = served.sh("cat /tmp/new/deep/empty/file; stat -c %a /tmp/new/deep/file").await;
@@ -164,13 +165,13 @@ async fn tree_is_the_same_after_both_ways(#[case] files: &'static str) {
     let mut expected = state(&served.place.path("tree"));
     for copy in ["back/new", "renamed", "content"] {
         let mut copied = state(&served.place.path(copy));
-        // Its time changed with what was removed from it.
+        // Its time changed when an entry was removed from it.
         (expected[1].1, copied[1].1) = (0, 0);
         assert!(copied == expected, "{copy}");
         let link = fs::read_link(served.place.path(copy).join("link")).unwrap();
         assert_eq!(link, Path::new("deep/file"));
     }
-    // What a path leads to is copied, under the name in the path.
+    // The target of a link is copied, under the name of the link.
     served.cp("main:/tmp/new/link", &served.path("file")).await.exits(0);
     assert_eq!(fs::read_to_string(served.path("file")).unwrap(), "text");
     served.cp(&served.path("tree/long"), "main:/tmp/new/deep/file").await.exits(0);
@@ -237,7 +238,7 @@ async fn refusals_say_what_to_do(#[case] files: &'static str) {
     }
 }
 
-/// Links of the container are followed in its root.
+/// Links of the container are resolved in its root.
 #[tokio::test]
 async fn links_of_a_container_lead_to_nothing_of_this_machine() {
     harness::needs!(Namespaces);
@@ -247,7 +248,7 @@ async fn links_of_a_container_lead_to_nothing_of_this_machine() {
     fs::create_dir(&outside).unwrap();
     let secret = served.place.file("outside/secret", "of this machine");
     served.sh(&format!("mkdir /srv/d && ln -s ../../../../../../..{outside} /srv/d/up && ln -s {secret} /srv/d/secret")).await;
-    // The container has no such directory, though this machine has it.
+    // The directory exists on this machine, but not in the container.
     served
         .cp(&file, "main:/srv/d/up/written")
         .await
@@ -258,13 +259,13 @@ async fn links_of_a_container_lead_to_nothing_of_this_machine() {
     served.cp(&file, "main:/srv/d/up/written").await.exits(0);
     assert_eq!(served.sh(&format!("cat {outside}/written")).await, "from here");
     assert!(!Path::new(&outside).join("written").exists());
-    // Copied as a link it would lead to a file of this machine.
+    // Copied as a link, it would point to a file of this machine.
     let copied = served.cp("main:/srv/d", &served.path("copy")).await.exits(0);
     copied.err_has("crib: skipped \"d/secret\": the link to ");
     assert_eq!(fs::read_dir(served.path("copy")).unwrap().count(), 0);
 }
 
-/// Also where the pod has a user namespace, whose ids are others here.
+/// Even if the pod has a user namespace, in which ids are mapped.
 #[rstest]
 #[case::of_runtime(false)]
 #[case::of_pod(true)]
@@ -286,7 +287,7 @@ async fn files_in_a_container_belong_to_its_user(#[case] own_namespace: bool) {
     user.start(config).await.unwrap();
     make_tree(&served.place.path("tree"));
     let script = "stat -c %u:%g $0 $0/deep/file $0/link; echo x >>$0/long";
-    // One is the container's layer, the other a file system that was mounted in its namespaces.
+    // The first is in the container's layer, the second on a file system that is mounted in its namespaces.
     for directory in ["/tmp", "/dev/shm"] {
         served.cp(&served.path("tree"), &format!("user:{directory}")).await.exits(0);
         let tree = format!("{directory}/tree");
@@ -298,7 +299,7 @@ async fn files_in_a_container_belong_to_its_user(#[case] own_namespace: bool) {
     }
 }
 
-/// A file is streamed: the runtime holds a few chunks of it.
+/// A file is streamed: the runtime holds only a few chunks of it.
 #[tokio::test]
 async fn long_file_takes_no_memory_of_the_runtime() {
     harness::needs!(Namespaces);
@@ -318,7 +319,7 @@ async fn long_file_takes_no_memory_of_the_runtime() {
     assert!(most() < before + (64 << 10), "{before} kB before, {} kB after", most());
 }
 
-/// A pod whose image has a shell and no tar, and a volume.
+/// A pod with a volume, whose image has a shell and no tar.
 #[tokio::test]
 async fn image_needs_no_tar_and_volumes_are_seen() {
     harness::needs!(Namespaces);
@@ -348,7 +349,7 @@ async fn image_needs_no_tar_and_volumes_are_seen() {
     run.interrupt().await.exits(130);
 }
 
-/// Where there are no namespaces, files are those of the machine that the user may read and write.
+/// Without namespaces, files are those of the machine that the user may read and write.
 #[tokio::test]
 async fn files_are_copied_without_namespaces() {
     let runtime = Runtime::with().isolation("process").start().await.unwrap();
@@ -363,7 +364,7 @@ async fn files_are_copied_without_namespaces() {
     assert!(state(&place.path("back")) == state(&place.path("tree")));
 }
 
-/// Archives of a container whose tar is an attack, and what a refusal says; `Ok` names what is left out.
+/// Archives of a hostile tar in the container, and the expected error; `Ok` lists what is skipped.
 #[rstest]
 #[case::parent(&[(EntryType::Regular, "t/../../escaped", "")], Err("leads out of the destination"))]
 #[case::absolute(&[(EntryType::Regular, "/escaped", "")], Err("is absolute"))]
@@ -420,7 +421,7 @@ async fn hostile_tar_of_a_container_does_not_leave_destination(
     assert!(!place.path("escaped").exists() && !Path::new("/escaped").exists());
 }
 
-/// As busybox's tar in a container of containerd, which waits for ever for room in the pipe to a tar that has ended.
+/// Like busybox's tar in a container of containerd, which blocks on the pipe to a tar that has exited.
 #[tokio::test]
 async fn tar_whose_end_is_not_reported_is_named() {
     harness::needs!(Namespaces);

@@ -1,4 +1,4 @@
-//! What scripts written for crictl rely on: flags before the command, the shape of documents, templates, what is printed.
+//! The features of crictl that scripts rely on: flags before the command, the form of documents, templates, output.
 
 use crate::command::*;
 
@@ -10,7 +10,7 @@ async fn run(place: &Place, runtime: &Runtime, args: &[&str]) -> Ended {
     place.crib(&all).await
 }
 
-/// The output of a command that has to succeed.
+/// The output of a command that must succeed.
 async fn out(place: &Place, runtime: &Runtime, args: &[&str]) -> String {
     let ended = run(place, runtime, args).await;
     assert_eq!(ended.code, Some(0), "crib {args:?}: {ended:?}");

@@ -1,4 +1,4 @@
-//! A runtime whose answers have escapes in every string, and what of it reaches a terminal.
+//! A runtime whose responses contain escape sequences in every string, and what of them reaches a terminal.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,14 +11,14 @@ use serde_json::Map;
 
 use crate::command::*;
 
-/// What each string ends with: a title, a colour that hides, C1 (CSI), overrides and isolates, a bell, a line of one's own, DEL.
+/// Appended to each string: a title, an invisible colour, C1 (CSI), overrides and isolates, control characters, DEL.
 const HOSTILE: &str = "\x1b]2;owned\x07\x1b[8m\u{9b}2J\u{202e}\u{2066}\u{2069}\x08\x0b\x7fHOSTILE";
 
-/// Adds [`HOSTILE`] to strings, and to keys of maps. Enumerations and numbers stay as they are, and what requests are found by, whose
-/// keys are `kept`.
+/// Appends [`HOSTILE`] to strings and to keys of maps. Enumerations and numbers are unchanged, and so are the fields in `kept`, by
+/// which requests find objects.
 fn poison(value: &mut Value, key: &str, kept: &[&str]) {
     match value {
-        // A text that is a document itself, as those of `info`.
+        // A text that contains a document, like those in `info`.
         Value::String(text) if text.starts_with(['{', '[']) => {
             let mut inner: Value = serde_json::from_str(text).unwrap();
             poison(&mut inner, key, kept);
@@ -45,7 +45,7 @@ fn poison(value: &mut Value, key: &str, kept: &[&str]) {
     }
 }
 
-/// Runs a command whose outputs are a terminal, and returns what arrives there.
+/// Runs a command on a terminal, and returns what the terminal receives.
 async fn on_terminal(place: &Place, kind: &str, args: &[&str]) -> String {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
@@ -62,14 +62,14 @@ async fn on_terminal(place: &Place, kind: &str, args: &[&str]) -> String {
     let (all, mut master) = (shown.clone(), File::from(master));
     let reader = std::thread::spawn(move || {
         let mut chunk = [0; 4096];
-        // Its end is an error: the other side is closed.
+        // The end is an error: the other end of the terminal is closed.
         while let Ok(length @ 1..) = master.read(&mut chunk) {
             all.lock().unwrap().extend_from_slice(&chunk[..length]);
         }
     });
     let text = || String::from_utf8_lossy(&shown.lock().unwrap()).into_owned();
     if args.contains(&"events") || matches!(args[0], "agent" | "runtime") {
-        // It goes on until a signal.
+        // The command runs until a signal.
         let missing = || if text().contains("HOSTILE") { Vec::new() } else { vec![text()] };
         eventually("an event is shown", missing).await;
         let pid = i32::try_from(child.id().unwrap()).unwrap();
@@ -80,7 +80,7 @@ async fn on_terminal(place: &Place, kind: &str, args: &[&str]) -> String {
     text()
 }
 
-/// A recording whose answers are poisoned.
+/// A recording with poisoned responses.
 fn poisoned(recording: &str, kept: &[&str]) -> String {
     let poisoned = recording.lines().map(|line| {
         let mut call: Value = serde_json::from_str(line).unwrap();
@@ -117,7 +117,8 @@ async fn no_string_of_an_answer_steers_terminal() {
         "annotations": {"x": "y"}, "command": ["sleep", "1000"], "log_path": "c.log"});
     let container_file = place.file("container.json", &container.to_string());
     let mut events = place.start(&["-r", listen, "events"]);
-    // The first pod may be there before the subscription is: pods until one is told. They are made beside the recording.
+    // The first pods may be created before the subscription: create pods until an event is printed. These calls bypass the
+    // recording.
     let direct = harness::Client::new(&place.path("s"));
     loop {
         let first = direct.run_pod(fixture::sandbox("first")).await.unwrap();
@@ -169,7 +170,7 @@ async fn no_string_of_an_answer_steers_terminal() {
         vec!["describe", "pod/web"],
         vec!["pull", "crib.local/host"],
     ];
-    // These print nothing but what other requests are found by.
+    // These commands print only fields by which other requests find objects.
     let of_ids =
         [vec!["ps", "-q"], vec!["ps", "-a", "-q"], vec!["pods", "-q"], vec!["images", "-q"]];
     let of_path = [vec!["logs", &id]];
@@ -188,7 +189,7 @@ async fn no_string_of_an_answer_steers_terminal() {
         shows_nothing_raw(&place, listen, recording, commands).await;
     }
 
-    // Each call fails, with words of the runtime's.
+    // Each call fails with a message of the runtime.
     let message = format!("Version answer ABORTED {:?}", "x\u{9b}2J\u{202e}HOSTILE");
     let mut proxy =
         place.start(&["proxy", "--listen", listen, "--upstream", &upstream, "--fault", &message]);
@@ -207,7 +208,7 @@ async fn shows_nothing_raw(place: &Place, listen: &str, recording: &str, command
         let name = format!("pod/web{HOSTILE}");
         let command = command.iter().map(|word| if *word == "pod/web" { &name } else { *word });
         let command: Vec<&str> = ["-r", listen].into_iter().chain(command).collect();
-        // A progress line clears itself.
+        // A progress line erases itself.
         let shown = on_terminal(place, "xterm", &command).await.replace("\r\x1b[2K", "\r");
         let raw: Vec<char> = shown.chars().filter(|c| is_raw(*c)).collect();
         assert_eq!(raw, [], "{command:?}: {shown:?}");
@@ -216,7 +217,7 @@ async fn shows_nothing_raw(place: &Place, listen: &str, recording: &str, command
     drop(proxy.interrupt().await);
 }
 
-/// Texts that a manifest may have, those that it may not, and what a container says of its end.
+/// Valid and invalid strings of a manifest, and the termination message of a container.
 #[tokio::test]
 async fn no_string_of_a_manifest_steers_terminal() {
     let place = Place::new();
@@ -245,7 +246,7 @@ async fn no_string_of_a_manifest_steers_terminal() {
         let raw: Vec<char> = shown.chars().filter(|c| is_raw(*c)).collect();
         assert_eq!(raw, [], "{args:?}: {shown:?}");
         assert!(shown.contains("HOSTILE"), "nothing of it is shown by {args:?}: {shown:?}");
-        // The live view moves the cursor itself.
+        // The live view itself moves the cursor.
         let shown = on_terminal(&place, "xterm", args).await;
         let others = |c: char| is_raw(c) && c != '\x1b';
         let steers = shown.contains(others) || shown.contains("\x1b]") || shown.contains("\x1b[8m");
@@ -253,7 +254,7 @@ async fn no_string_of_a_manifest_steers_terminal() {
     }
 }
 
-/// Without its sequences for colours and styles (ECMA-48, SGR).
+/// The text without sequences for colours and styles (ECMA-48, SGR).
 fn without_colours(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -267,7 +268,7 @@ fn without_colours(text: &str) -> String {
     plain
 }
 
-/// What a container prints, to both of its outputs: of all that, `crib run` keeps the colours.
+/// A container's output, on both streams: `crib run` keeps only its colours.
 #[rstest]
 #[tokio::test]
 async fn run_keeps_colours_only_of_container_output(#[values("dumb", "xterm")] terminal: &str) {
@@ -281,13 +282,13 @@ async fn run_keeps_colours_only_of_container_output(#[values("dumb", "xterm")] t
     for (words, times) in [("HOSTILE", 2), ("order", 2), ("\x1b[31mred\x1b[0m", 2)] {
         assert_eq!(shown.matches(words).count(), times, "{words:?}: {shown:?}");
     }
-    // The live view moves the cursor itself.
+    // The live view itself moves the cursor.
     let plain = without_colours(&shown);
     let others = |c: char| is_raw(c) && !(c == '\x1b' && terminal == "xterm");
     assert!(!plain.contains(others) && !plain.contains("\x1b]"), "{shown:?}");
 }
 
-/// The logs of servers have words of the runtimes that they use, and paths.
+/// The logs of servers contain strings of their runtimes, and paths.
 #[tokio::test]
 async fn no_string_of_a_log_steers_terminal() {
     let place = Place::new();

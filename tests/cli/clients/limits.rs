@@ -1,9 +1,9 @@
-//! Limits of pods where an ordinary user can make no cgroups.
+//! Limits of pods if an ordinary user cannot create cgroups.
 
 use crate::command::*;
 use crate::runs::run::pod;
 
-/// Runs `crib` as a user who is not root.
+/// Runs `crib` as an ordinary user.
 async fn as_user(place: &Place, args: &[&str]) -> Ended {
     place.end(place.as_ordinary_user(place.command(args))).await
 }
@@ -16,7 +16,7 @@ fn limited(place: &Place) -> String {
 
 #[tokio::test]
 async fn run_warns_once_of_limits_that_are_not_applied() {
-    // No cgroups are delegated to the user that stands for an ordinary one where root runs the tests.
+    // If root runs the tests, no cgroups are delegated to the ordinary user.
     if !nix::unistd::geteuid().is_root() {
         harness::needs!(NoCgroups);
     }
@@ -46,7 +46,7 @@ async fn run_says_nothing_of_limits_without_any() {
     ended.err_begins("crib: isolation: ");
 }
 
-/// Each container alone has room: together they have not.
+/// Each container alone is below the limit; together they exceed it.
 #[tokio::test]
 async fn limit_of_pod_holds_for_all_its_containers() {
     harness::needs!(Cgroups);

@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use crate::command::*;
 
-/// Runs a command against a runtime with this on its standard input; returns its code and both outputs.
+/// Runs a command against a runtime with this standard input; returns its exit code and both outputs.
 async fn crib(runtime: &Runtime, args: &[&str], stdin: &[u8]) -> (Option<i32>, Vec<u8>, String) {
     let place = Place::unchecked();
     let socket = runtime.socket().display().to_string();
@@ -19,7 +19,7 @@ async fn crib(runtime: &Runtime, args: &[&str], stdin: &[u8]) -> (Option<i32>, V
     let mut child = place.command(&all).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     let input = async {
-        // A command that does not read ends before it has all.
+        // A command that does not read its input may exit before it has all.
         let _ = pipe.write_all(stdin).await;
         drop(pipe);
     };
@@ -47,7 +47,7 @@ async fn exec_connects_streams_and_returns_exit_code(#[case] transport: &str) {
     let args = ["exec", "-r", transport, "main", "sh", "-c", script];
     let (code, out, err) = crib(&runtime, &args, b"unread").await;
     assert_eq!((code, &out[..], err.as_str()), (Some(9), &b"out\n"[..], "err\n"));
-    // Bytes of all kinds, more than any buffer holds, both ways.
+    // Bytes of all values, more than any buffer holds, in both directions.
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     let args = ["exec", "--transport", transport, "-i", "main", "cat"];
     let (code, out, err) = crib(&runtime, &args, &bytes).await;
@@ -73,7 +73,7 @@ async fn stream_ends_when_its_output_is_closed(#[case] args: &[&str]) {
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
 }
 
-/// As with shells and `podman exec`.
+/// Like shells and `podman exec`.
 #[rstest]
 #[case::not_in_path("no-such-program", 127, "executable file not found in $PATH")]
 #[case::no_name("", 127, "executable file not found in $PATH")]
@@ -116,7 +116,7 @@ async fn exec_runs_in_containers_that_fit_filters() {
         let (code, out, err) = crib(&runtime, &[&["exec"], args].concat(), b"").await;
         (code, String::from_utf8(out).unwrap(), err)
     };
-    // The newest comes first. Flags after the command are its own.
+    // The newest container comes first. Flags after the command belong to the command.
     let (code, out, _) = exec(&["--name", "^web", "ls", "-d", "/"]).await;
     assert_eq!((code, out), (Some(0), format!("{second}:\n/\n{first}:\n/\n")));
     let (code, out, _) = exec(&["-q", "--latest", "echo", "-n", "one"]).await;
@@ -125,7 +125,7 @@ async fn exec_runs_in_containers_that_fit_filters() {
     assert_eq!((code, out.as_str()), (Some(0), "all\nall\nall\n"));
     let (code, out, _) = exec(&["-qs", "--state", "running", "echo", "sync"]).await;
     assert_eq!((code, out.as_str()), (Some(0), "sync\nsync\nsync\n"));
-    // At the same time: each waits for the other's file.
+    // Both run concurrently: each waits for the other's file.
     let meet = "mktemp /dev/shm/XXXXXX; for n in $(seq 600); do set -- /dev/shm/*; [ $# -gt 1 ] && exit 5; sleep 0.1; done";
     let (code, _, err) = exec(&["-x", "--name", "^web", "sh", "-c", meet]).await;
     assert_eq!(code, Some(5), "{err}");
@@ -155,7 +155,7 @@ async fn exec_without_tty_detaches_on_ctrl_c() {
     running.line_with("begun").await;
     let ended = running.interrupt().await;
     assert_eq!((ended.code, ended.err.as_str()), (Some(130), ""));
-    // Nobody reads what it writes then.
+    // Then its output has no reader any more.
     harness::eventually(PATIENCE, "the end of a program that writes", async || {
         let argv = ["cat", "/tmp/end"].map(str::to_owned).to_vec();
         let cat = runtime.client.exec(&id, argv, 10).await.unwrap();
@@ -196,7 +196,7 @@ async fn exec_exits_3_when_runtime_goes_away() {
         all.push((args, running));
     }
     let mut events = start(&["events"]);
-    // The first pod may be there before the subscription is: pods until one is told.
+    // The first pods may be created before the subscription: create pods until an event is printed.
     for n in 0.. {
         let pod = runtime.pod(&format!("p{n}")).await.unwrap();
         let told = events.line_with(&pod.id[..13]);
@@ -232,7 +232,7 @@ async fn exec_with_tty_forwards_size_and_signals() {
     command.args(["-qec", &line, "/dev/null"]);
     command.stdin(Stdio::piped()).kill_on_drop(true);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    // Open until the end: an end of input would be typed into the terminal.
+    // Kept open until the end: an end of input would be typed into the terminal.
     let stdin = child.stdin.take();
     let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
     let output = output.expect("it did not end").unwrap();
@@ -293,7 +293,7 @@ async fn port_forward_connects_to_pod(#[case] transport: &str) {
         let from = line.strip_prefix("Forwarding from ").unwrap();
         local.push(from.split_once(" -> ").unwrap().0.to_owned());
     }
-    // Nobody listens on the second: its connections are closed, the others go on.
+    // The second port has no listener: its connections are closed, and the others continue.
     let mut refused = TcpStream::connect(&local[1]).await.unwrap();
     let mut nothing = Vec::new();
     let _ = refused.read_to_end(&mut nothing).await;
@@ -312,7 +312,7 @@ async fn port_forward_connects_to_pod(#[case] transport: &str) {
         let mut back = vec![0; expected.len()];
         socket.read_exact(&mut back).await.unwrap();
         assert_eq!(back, expected.as_bytes());
-        // Half-closed: the server hears of the end, and its own end comes back.
+        // Half-closed: the server receives the end, and its own end comes back.
         socket.shutdown().await.unwrap();
         assert_eq!(socket.read_to_end(&mut back).await.unwrap(), 0);
     }

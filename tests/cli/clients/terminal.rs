@@ -5,8 +5,8 @@ use crate::runs::run::{CANNOT_PULL, FOREVER, HELLO};
 use crate::tmux::Terminal;
 use crate::tools::check::start_proxy;
 
-/// Pods that run until they are told to end, each with two containers, and names that differ in the end. A container makes a file
-/// when it has a handler for SIGTERM.
+/// Pods that run until they are stopped, with two containers each, and names that differ in their last characters. A container
+/// creates a file once it handles SIGTERM.
 fn many(place: &Place, count: usize) -> String {
     let handlers = place.path("handlers");
     std::fs::create_dir(&handlers).unwrap();
@@ -33,7 +33,7 @@ fn many(place: &Place, count: usize) -> String {
     place.file("many.yaml", &text)
 }
 
-/// Waits until all containers of so many pods have a handler for SIGTERM.
+/// Waits until all containers of this many pods handle SIGTERM.
 async fn have_handlers(place: &Place, pods: usize) {
     eventually("all handlers", || {
         let files = std::fs::read_dir(place.path("handlers")).unwrap().count();
@@ -46,7 +46,7 @@ fn count(screen: &[String], text: &str) -> usize {
     screen.iter().filter(|line| line.contains(text)).count()
 }
 
-/// The rows of pods that run.
+/// The rows of running pods.
 fn running(screen: &[String]) -> usize {
     let row = |line: &&String| line.starts_with("● default/") && line.contains("Running");
     screen.iter().filter(row).count()
@@ -77,7 +77,7 @@ async fn view_fits_terminals_of_every_size() {
     }
 }
 
-/// On the screen. Rows that tmux moves into its history when a new width breaks lines can no longer be cleared.
+/// On the screen only: rows that tmux moves into its history, when a new width wraps lines, cannot be cleared.
 #[tokio::test]
 async fn resized_view_leaves_nothing_of_the_one_before() {
     harness::needs!(Tmux);
@@ -106,7 +106,7 @@ async fn resized_view_leaves_nothing_of_the_one_before() {
     place.wait_until_clean().await;
 }
 
-/// A key of a manifest is in the path that an error names.
+/// The error message contains a manifest's key as part of a path.
 #[rstest]
 #[tokio::test]
 async fn words_of_manifest_do_not_steer_terminal(#[values("run", "explain-run")] command: &str) {
@@ -123,7 +123,7 @@ async fn words_of_manifest_do_not_steer_terminal(#[values("run", "explain-run")]
     place.wait_until_clean().await;
 }
 
-/// Said on a machine whose pods have no way to other hosts.
+/// A message that appears only on machines whose pods cannot reach other hosts.
 fn is_about_box(line: &str) -> bool {
     line.starts_with("crib: pods cannot reach other hosts: ")
 }
@@ -178,7 +178,7 @@ async fn marks_have_colours_unless_forbidden() {
         let terminal = Terminal::start(&place, 100, 20, variables, &["run", FOREVER]).await;
         let row =
             if live { "● default/forever " } else { "default/forever: Pending → Running" };
-        // Before its first line, the container has no handler for SIGTERM.
+        // Before its first line, the container does not handle SIGTERM.
         terminal
             .wait(row, |screen| count(screen, row) != 1 || count(screen, "forever/clock | ") == 0)
             .await;
@@ -208,16 +208,16 @@ async fn finished_view_leaves_output_and_table_only() {
     place.wait_until_clean().await;
 }
 
-/// What sets a title, clears the screen and turns letters around.
+/// Sequences that set a title, clear the screen and reverse the text direction.
 const HOSTILE: &str = "\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}";
 
-/// Whether nothing in a text steers a terminal.
+/// Whether a text contains no character that controls a terminal.
 fn is_tame(text: &str) -> bool {
     let steers = |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{202a}'..='\u{202e}');
     !text.contains(steers)
 }
 
-/// Not only on a terminal: what is saved is shown on one later.
+/// Even if the output is not a terminal: saved output may be shown on one later.
 #[rstest]
 #[case::check(&["check", "--select", "CRI-SBX-001,CRI-RTM-002,CRI-RTM-005"], 1, r"\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}")]
 #[case::verbose_check(&["check", "--verbose", "--select", "CRI-SBX-001,CRI-RTM-002"], 1, r"\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}")]

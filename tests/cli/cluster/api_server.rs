@@ -1,6 +1,6 @@
-//! An API server in the test: the object store of crib with HTTP before it, which can be away, slow, or refuse.
+//! An API server in the test: crib's object store with an HTTP front end, which can be unavailable, slow, or return errors.
 //!
-//! It has what a node asks for, and nothing else: another path is answered with 404, as by an API server that does not have it.
+//! It serves only what a node requests; other paths return 404.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,25 +23,25 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::command::*;
 
-/// What clients show who they are with.
+/// The bearer token of clients.
 pub(crate) const TOKEN: &str = "the-node";
 
 /// The token of a client of nodes.
 pub(crate) const VISITOR: &str = "the-visitor";
 
-/// How many changes the server remembers: a client that was away while there were more has to list again.
+/// How many changes the server remembers: a client that misses more must list again.
 const HISTORY: usize = 32;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What goes wrong.
+/// Injected faults.
 #[derive(Debug, Default)]
 struct Faults {
-    /// How many patches of statuses of pods are refused.
+    /// How many patches of pod statuses are refused.
     conflicts: u32,
-    /// How long each answer takes.
+    /// The delay of each response.
     delay: Duration,
-    /// Clients need no token.
+    /// Whether clients need no token.
     admits_anyone: bool,
     /// Requests for this path are forbidden.
     forbidden: Option<String>,
@@ -63,14 +63,14 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// A server that is away. Nothing else gets its port.
+    /// Creates an unavailable server. Its port is reserved.
     pub(crate) fn away() -> Self {
         let shared = Shared {
             store: Store::with_history(1, HISTORY),
             faults: Mutex::default(),
             requests: Mutex::default(),
         };
-        // The port of a socket that does not listen is refused to clients, and kept.
+        // Clients of a bound socket that does not listen are refused, and the port stays reserved.
         let at = listener((Ipv4Addr::LOCALHOST, 0).into()).local_addr().unwrap();
         Self { shared: Arc::new(shared), at, serving: None }
     }
@@ -81,14 +81,14 @@ impl ApiServer {
         server
     }
 
-    /// Serves from now on.
+    /// Starts serving.
     pub(crate) fn come(&mut self) {
         let shared = Arc::clone(&self.shared);
         let listener = listener(self.at).listen(64).unwrap();
         self.serving = Some(tokio::spawn(serve(listener, shared)));
     }
 
-    /// Is away from now on: connections are closed, and new ones are refused.
+    /// Stops serving: closes connections, and refuses new ones.
     pub(crate) async fn go(&mut self) {
         let serving = self.serving.take().unwrap();
         serving.abort();
@@ -99,7 +99,7 @@ impl ApiServer {
         &self.shared.store
     }
 
-    /// A kubeconfig for it.
+    /// A kubeconfig for this server.
     pub(crate) fn kubeconfig(&self) -> String {
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
@@ -110,39 +110,39 @@ impl ApiServer {
         )
     }
 
-    /// Refuses the next patches of statuses of pods.
+    /// Refuses the next patches of pod statuses.
     pub(crate) fn refuse_patches(&self, count: u32) {
         self.shared.faults.lock().unwrap().conflicts = count;
     }
 
-    /// How many patches are still to be refused.
+    /// How many patches will still be refused.
     pub(crate) fn patches_to_refuse(&self) -> u32 {
         self.shared.faults.lock().unwrap().conflicts
     }
 
-    /// Answers so late from now on.
+    /// Delays each response from now on.
     pub(crate) fn be_slow(&self, delay: Duration) {
         self.shared.faults.lock().unwrap().delay = delay;
     }
 
-    /// Needs no token of clients from now on.
+    /// Accepts clients without a token from now on.
     pub(crate) fn admit_anyone(&self) {
         self.shared.faults.lock().unwrap().admits_anyone = true;
     }
 
-    /// Forbids requests for this path from now on, or none.
+    /// Forbids requests for this path from now on; `None` allows all.
     pub(crate) fn forbid(&self, path: Option<&str>) {
         self.shared.faults.lock().unwrap().forbidden = path.map(str::to_owned);
     }
 
-    /// How many requests began with this.
+    /// The number of requests that began with `of`.
     pub(crate) fn count(&self, of: &str) -> usize {
         let requests = self.shared.requests.lock().unwrap();
         requests.iter().filter(|request| request.starts_with(of)).count()
     }
 }
 
-/// A socket that has the address, and can have it again at once after a server of it has gone.
+/// A socket for the address, which can be reused immediately after a server on it has stopped.
 fn listener(at: SocketAddr) -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
@@ -163,7 +163,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// What a path names.
+/// The object or list that a path refers to.
 #[derive(Debug)]
 struct Target {
     kind: Kind,
@@ -256,7 +256,8 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
     })
 }
 
-/// Who has the token [`VISITOR`], and what clients of nodes may do: a visitor may look at the health, and masters may do all.
+/// TokenReview and SubjectAccessReview: the token [`VISITOR`] is valid; visitors may read the health, and masters may do
+/// everything.
 fn review(path: &str, object: &Value) -> Response<Body> {
     let spec = &object["spec"];
     let status = match path {
@@ -351,7 +352,7 @@ fn object(
                 "application/merge-patch+json" => Patch::Merge(parsed(body)?),
                 _ => return Err(Error::UnsupportedMediaType),
             };
-            // The status of a node is patched with its metadata.
+            // The status of a node is patched together with its metadata.
             if part == Part::Status && &*target.kind.name == "Node" {
                 store.patch(&key, Part::Main, &patch)?;
             }
@@ -380,7 +381,7 @@ fn object(
     Ok(json_answer(200, &object.value))
 }
 
-/// A status of a pod has what Go writes even if it is empty, and its seconds are whole ones.
+/// Completes a pod's status as Go serializes it: with its empty fields, and times in whole seconds.
 fn as_go_writes(pod: &mut Value) {
     for list in ["containerStatuses", "initContainerStatuses"] {
         for container in list_of(pod, list) {
@@ -398,7 +399,7 @@ fn list_of<'v>(pod: &'v mut Value, name: &str) -> impl Iterator<Item = &'v mut V
     list.into_iter().flatten()
 }
 
-/// A token that says whose it is, and of which pod.
+/// A token that contains its account and its pod.
 fn token(account: &str, wanted: &Value) -> Value {
     let spec = &wanted["spec"];
     let text = format!("{account} {} {}", spec["boundObjectRef"]["name"], spec["audiences"]);
@@ -411,7 +412,7 @@ fn parsed(body: &[u8]) -> Result<Value, Error> {
     serde_json::from_slice(body).map_err(|error| Error::BadRequest(error.to_string()))
 }
 
-/// An event for each line. The last one is an error, if the store no longer remembers what comes next.
+/// One event a line. The last one is an error if the store no longer has the following changes.
 fn watch_answer(watch: Watch) -> Response<Body> {
     let events = stream::unfold(Some(watch), |watch| async move {
         let mut watch = watch?;

@@ -1,4 +1,4 @@
-//! Who the agent is at the API server: credential plugins, and certificates that the cluster signs.
+//! The agent's credentials for the API server: credential plugins, and certificates that the cluster signs.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -78,10 +78,10 @@ async fn plugin_that_fails_is_named_with_what_it_said() {
     joined.end_runtime().await;
 }
 
-/// What signs requests of nodes.
+/// The signer of nodes' certificate requests.
 pub(super) struct Signer(CertifiedIssuer<'static, KeyPair>);
 
-/// The public key of a request, as the point of the curve P-256.
+/// The public key of a request, as a point on the curve P-256.
 struct Point(Vec<u8>);
 
 impl PublicKeyData for Point {
@@ -101,17 +101,17 @@ impl Signer {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// Its own certificate.
+    /// The certificate of the authority.
     pub(super) fn authority(&self) -> String {
         self.0.pem()
     }
 
-    /// The certificate that a request asks for, which is good from so long ago for so long.
+    /// Signs a request with a certificate that has been valid since `ago`, and remains valid for `left`.
     pub(super) fn sign(&self, request: &str, ago: Duration, left: Duration) -> String {
         let pem = String::from_utf8(BASE64_STANDARD.decode(request).unwrap()).unwrap();
         let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
         let der = BASE64_STANDARD.decode(body).unwrap();
-        // The object identifier of the curve, and the head of the bits that follow.
+        // The object identifier of the curve, and the header of the following bit string.
         let mark = [0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00];
         let at = der.windows(mark.len()).position(|seen| seen == mark).unwrap() + mark.len();
         let point = Point(der[at..at + 65].to_vec());
@@ -134,7 +134,7 @@ fn requests(joined: &Joined) -> Vec<Value> {
     list.items.iter().map(|csr| csr.value.clone()).collect()
 }
 
-/// Waits for a request without an answer.
+/// Waits for a pending certificate request.
 pub(super) async fn wait_for_request(joined: &Joined) -> Value {
     let open = || {
         let open = requests(joined).into_iter().find(|csr| csr["status"]["certificate"].is_null());
@@ -143,7 +143,7 @@ pub(super) async fn wait_for_request(joined: &Joined) -> Value {
     wait("a request", open, |csr| !csr.is_null()).await
 }
 
-/// Answers a request.
+/// Sets the status of a request.
 pub(super) fn answer(joined: &Joined, csr: &Value, status: &Value) {
     let kind = Kind::of("certificates.k8s.io/v1", "CertificateSigningRequest");
     let key = cluster::Key::new(kind, "", csr["metadata"]["name"].as_str().unwrap());
@@ -158,7 +158,7 @@ pub(super) fn signed(certificate: &str) -> Value {
     json!({"conditions": [{"type": "Approved", "status": "True"}], "certificate": BASE64_STANDARD.encode(certificate)})
 }
 
-/// The place of a node that has only a bootstrap kubeconfig.
+/// The place of a node that only has a bootstrap kubeconfig.
 fn bootstrapping(joined: &Joined) -> (String, PathBuf) {
     let from = joined.place.file("bootstrap", &joined.server.kubeconfig());
     let kubeconfig = joined.place.path("kubeconfig");
@@ -186,13 +186,13 @@ async fn node_gets_its_certificate_by_a_request_and_replaces_it_before_it_ends()
     assert_eq!(spec["signerName"], "kubernetes.io/kube-apiserver-client-kubelet");
     assert_eq!(spec["usages"], json!(["digital signature", "client auth"]));
     assert!(!kubeconfig.exists());
-    // From here on clients show certificates, which this server cannot see without TLS.
+    // From here on clients present certificates, which this server cannot see without TLS.
     joined.server.admit_anyone();
     let signer = Signer::new();
     let certificate = |csr: &Value, ago, left| {
         signed(&signer.sign(csr["spec"]["request"].as_str().unwrap(), ago, left))
     };
-    // More than nine tenths of its time have gone.
+    // More than nine tenths of its lifetime are over.
     answer(&joined, &first, &certificate(&first, 10 * HOUR, HOUR / 2));
     joined.wait_for_ready_node().await;
     joined.wait_for_phase("web-n1", "Running").await;
@@ -205,19 +205,19 @@ async fn node_gets_its_certificate_by_a_request_and_replaces_it_before_it_ends()
 
     let second = wait_for_request(&joined).await;
     assert!(second["metadata"]["name"].as_str().unwrap().starts_with("csr-"), "{second}");
-    // Perhaps within the same second, after which its file is named.
+    // It may be issued within the same second, which is in its file's name.
     let in_use = || std::fs::read_to_string(&current).unwrap().into();
     let before = in_use();
     let watches = || joined.server.count("GET /api/v1/pods").into();
     let watched = watches();
     answer(&joined, &second, &certificate(&second, HOUR, 100 * HOUR));
     wait("another certificate", in_use, |now| *now != before).await;
-    // The server sees it in requests that were under way, too.
+    // The server also counts requests that are still pending.
     wait("another watch of pods", watches, |now| *now != watched).await;
     assert_eq!(std::fs::metadata(&current).unwrap().permissions().mode() & 0o777, 0o600);
     agent.stop().await;
 
-    // The next agent has what it needs.
+    // The next agent uses the stored certificate.
     let registrations = || joined.server.count("POST /api/v1/nodes").into();
     let before = registrations();
     let agent = joined.agent(&["--bootstrap-kubeconfig", &from]);
@@ -226,7 +226,7 @@ async fn node_gets_its_certificate_by_a_request_and_replaces_it_before_it_ends()
     joined.end(agent).await;
 }
 
-/// Whether the node's server on this port shows a certificate of this authority.
+/// Whether the node's server on this port presents a certificate of this authority.
 async fn is_of(authority: &CertificateDer<'static>, port: &str) -> bool {
     let options = Options {
         roots: vec![authority.clone()],
@@ -271,7 +271,7 @@ async fn age_of_a_replaced_server_certificate_is_measured() {
     let of_metrics = ["--read-only-port", &number];
     let agent = joined.agent(&[&of_server[..], &of_metrics].concat());
     let signer = Signer::new();
-    // More than nine tenths of the first one's time have gone.
+    // More than nine tenths of the first one's lifetime are over.
     for (ago, left) in [(10 * HOUR, HOUR / 2), (HOUR, 100 * HOUR)] {
         let csr = wait_for_request(&joined).await;
         let certificate = signer.sign(csr["spec"]["request"].as_str().unwrap(), ago, left);

@@ -1,4 +1,4 @@
-//! Volumes of a driver: what it is asked and when, what the cluster sees, and that nothing that is mounted is lost or removed.
+//! Volumes of a CSI driver: the order of its calls, the objects in the cluster, and that no mounted volume is lost or removed.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -128,7 +128,8 @@ async fn volume_is_mounted_once_it_is_attached_and_in_use_until_it_is_unstaged()
     scene.end().await;
 }
 
-/// The name of the attachment of `handle-data` to the node: `csi-` and the digest of `handle-data`, the driver's name and the node's.
+/// The name of the VolumeAttachment of `handle-data` to the node: `csi-` and the digest of `handle-data`, the driver's name and the
+/// node's.
 fn attachment() -> String {
     "csi-84fa9e117fef4c0ba5cc3b4f09c90406f3cdd91b4b1ee8948927c20e137d87a2".to_owned()
 }
@@ -149,7 +150,7 @@ async fn volume_of_two_pods_is_unstaged_after_the_last() {
     assert_eq!(scene.driver.calls("NodeUnstageVolume").len(), 0);
     assert_eq!(scene.driver.mounted().len(), 2);
     assert!(!scene.mounts_of_processes().is_empty());
-    // Its namespaces begin while the volume is mounted.
+    // The mount namespaces of this pod are created while the volume is mounted.
     scene.joined.create_pod(&pod("other", "sleep 3600"));
     scene.joined.wait_for_phase("other", "Running").await;
     scene.delete("two").await;
@@ -280,7 +281,7 @@ async fn driver_that_wants_it_publishes_again_with_tokens() {
     scene.bound("data", json!({}));
     scene.joined.create_pod(&with_claim("web", "data", READS));
     scene.joined.wait_for_phase("web", "Running").await;
-    // A pod that runs is looked at as soon as the agent is there, and each minute.
+    // The agent checks a running pod when it starts, and then once a minute.
     scene.kill_agent().await;
     let before = scene.driver.calls("NodePublishVolume").len();
     scene.start_agent();
@@ -303,7 +304,7 @@ async fn driver_that_wants_it_publishes_again_with_tokens() {
 async fn volume_is_given_to_the_group_of_its_pod() {
     let scene = Scene::new(json!({"attachRequired": false, "fsGroupPolicy": "File"})).await;
     scene.bound("data", json!({}));
-    // An ordinary user may give files to its own group alone, which is 0 in its user namespace.
+    // An ordinary user can give files only to its own group, which is 0 in its user namespace.
     let (group, expected) = match nix::unistd::geteuid().is_root() {
         true => (7654, 7654),
         false => (0, nix::unistd::getegid().as_raw()),

@@ -1,4 +1,4 @@
-//! Volumes of a driver that pods have as block devices.
+//! Volumes of a CSI driver that pods use as block devices.
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::joined::{NODE, pod};
 use super::volumes::wait_for_event;
 use crate::command::*;
 
-/// Creates a pod that runs this script, and has the claim's volume as this field of its container says. Returns its uid.
+/// Creates a pod that runs this script; `field` of its container refers to the claim's volume. Returns its uid.
 fn create(scene: &Scene, script: &str, field: &str, value: Value) -> String {
     let parsed = parse("pod.yaml", &pod("web", script), Strictness::Strict);
     let mut object = to_json(parsed.pods[0].api());
@@ -20,13 +20,13 @@ fn create(scene: &Scene, script: &str, field: &str, value: Value) -> String {
     scene.joined.create_object(NODE, object)
 }
 
-/// The same with the claim's device at `/dev/xvda`.
+/// Like [`create`], with the claim's device at `/dev/xvda`.
 fn create_with_device(scene: &Scene) -> String {
     let device = json!({"name": "v", "devicePath": "/dev/xvda"});
     create(scene, READS, "volumeDevices", device)
 }
 
-/// Reads from the device, and runs on.
+/// Reads from the device, and keeps running.
 const READS: &str = "test $(head -c 7 /dev/xvda | wc -c) = 7 && exec sleep 3600";
 
 /// The directory of block devices.
@@ -34,7 +34,7 @@ fn devices(scene: &Scene) -> PathBuf {
     scene.root.join("plugins/kubernetes.io/csi/volumeDevices")
 }
 
-/// Waits until nothing is left of the device.
+/// Waits until nothing of the device is left.
 async fn wait_until_clean(scene: &Scene) {
     harness::eventually(PATIENCE, "no directories of the device", async || {
         let places = ["data", "publish/data", "staging/data"].map(|name| devices(scene).join(name));

@@ -1,5 +1,5 @@
-//! A driver of the Container Storage Interface in the test, which records what it is asked and does as it is told. As root it makes real
-//! bind mounts of a directory of each volume; otherwise the target itself is a directory with the volume's name in a file.
+//! A scripted CSI driver in the test, which records its calls. As root it makes real bind mounts of a directory for each volume;
+//! otherwise the target itself is a directory with the volume's name in a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -43,7 +43,7 @@ pub(crate) struct CsiDriver {
 
 struct Shared {
     state: Mutex<State>,
-    /// Has a directory for each volume.
+    /// The directory with a directory for each volume.
     disk: PathBuf,
     endpoint: PathBuf,
     mounts: bool,
@@ -51,20 +51,20 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// What it was asked: the call's name with its fields.
+    /// The calls so far: names with their fields.
     calls: Vec<Value>,
     stages: bool,
     measures: bool,
     expands: bool,
-    /// Calls that are refused, with this code.
+    /// Calls that are refused with this code.
     refused: BTreeMap<&'static str, Code>,
-    /// Calls that are done, and then not answered.
+    /// Calls that are executed without a response.
     unanswered: BTreeSet<&'static str>,
-    /// What is mounted, by the targets.
+    /// The mounted volumes by target.
     mounted: BTreeMap<PathBuf, String>,
 }
 
-/// Serves connections until the task is ended, which closes them.
+/// Serves connections until the task is aborted, which closes them.
 async fn serve<S>(listener: UnixListener, service: S)
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
@@ -79,14 +79,14 @@ where
         let builder = http2::Builder::new(TokioExecutor::new());
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         clients.spawn(async move {
-            // A client that is killed ends its connection.
+            // This fails if a client is killed.
             let _ = connection.await;
         });
     }
 }
 
 impl CsiDriver {
-    /// A driver beside an agent with this directory, which does not serve yet.
+    /// A driver for an agent with this directory, which does not serve yet.
     pub(crate) fn new(place: &Place, root: &Path) -> Self {
         let shared = Shared {
             state: Mutex::new(State { stages: true, ..State::default() }),
@@ -98,7 +98,7 @@ impl CsiDriver {
         Self { shared: Arc::new(shared), root: root.to_owned(), serving: Vec::new() }
     }
 
-    /// Serves from now on, and makes itself known.
+    /// Starts serving, and registers the driver.
     pub(crate) fn come(&mut self) {
         let shared = &self.shared;
         let registry = self.root.join("plugins_registry");
@@ -111,7 +111,7 @@ impl CsiDriver {
         self.serving.push(tokio::spawn(serve(socket, service)));
     }
 
-    /// Is away from now on. What is mounted stays.
+    /// Stops serving. Mounts remain.
     pub(crate) async fn go(&mut self) {
         for serving in self.serving.drain(..) {
             serving.abort();
@@ -126,17 +126,17 @@ impl CsiDriver {
         self.root.join("plugins_registry").join(format!("{DRIVER}-reg.sock"))
     }
 
-    /// Whether it prepares volumes for the node.
+    /// Sets whether it supports staging (NodeStageVolume).
     pub(crate) fn stages(&self, stages: bool) {
         self.shared.state().stages = stages;
     }
 
-    /// Whether it measures volumes, which it finds abnormal.
+    /// Sets whether it supports volume statistics, which report an abnormal condition.
     pub(crate) fn measures(&self, measures: bool) {
         self.shared.state().measures = measures;
     }
 
-    /// Whether it expands volumes.
+    /// Sets whether it supports expansion.
     pub(crate) fn expands(&self, expands: bool) {
         self.shared.state().expands = expands;
     }
@@ -153,7 +153,7 @@ impl CsiDriver {
         self.shared.state().refused.clear();
     }
 
-    /// Does what it is asked by this call and does not answer, or does answer again.
+    /// Sets whether this call is executed without a response.
     pub(crate) fn leave_unanswered(&self, call: &'static str, is_so: bool) {
         let mut state = self.shared.state();
         match is_so {
@@ -162,30 +162,30 @@ impl CsiDriver {
         };
     }
 
-    /// The calls with this name.
+    /// The calls of this method.
     pub(crate) fn calls(&self, name: &str) -> Vec<Value> {
         let state = self.shared.state();
         state.calls.iter().filter(|call| call["call"] == name).cloned().collect()
     }
 
-    /// The names of the calls that change something, in order.
+    /// The names of the calls that change state, in order.
     pub(crate) fn changes(&self) -> Vec<String> {
         let state = self.shared.state();
         let names = state.calls.iter().map(|call| call["call"].as_str().unwrap().to_owned());
         names.filter(|name| name.ends_with("Volume")).collect()
     }
 
-    /// Where something is mounted.
+    /// The mounted targets.
     pub(crate) fn mounted(&self) -> Vec<PathBuf> {
         self.shared.state().mounted.keys().cloned().collect()
     }
 
-    /// The file in which a volume says its name.
+    /// The file in which a volume contains its name.
     pub(crate) fn file(&self, target: &Path) -> PathBuf {
         target.join("name")
     }
 
-    /// Waits until there were so many calls with this name.
+    /// Waits until this many calls of this method were made.
     pub(crate) async fn wait_for(&self, name: &str, count: usize) -> Vec<Value> {
         harness::eventually(PATIENCE, &format!("{count} × {name}"), async || {
             let calls = self.calls(name);
@@ -196,7 +196,7 @@ impl CsiDriver {
 }
 
 impl Drop for CsiDriver {
-    /// Leaves nothing mounted, also when its test has failed.
+    /// Unmounts everything, even if the test has failed.
     fn drop(&mut self) {
         let mounted: Vec<PathBuf> = self.shared.state().mounted.keys().rev().cloned().collect();
         for target in mounted.iter().filter(|_| self.shared.mounts) {
@@ -210,7 +210,7 @@ impl Shared {
         self.state.lock().unwrap()
     }
 
-    /// Records a call. Returns whether it is refused.
+    /// Records a call; fails if calls of this method are refused.
     fn note(&self, name: &'static str, mut call: Value) -> Result<(), Status> {
         call["call"] = json!(name);
         let mut state = self.state();
@@ -221,7 +221,7 @@ impl Shared {
         }
     }
 
-    /// Answers, or never does.
+    /// Returns the response, or never returns if calls of this method are unanswered.
     async fn answer<T>(&self, name: &'static str, answer: T) -> Result<Response<T>, Status> {
         let is_unanswered = self.state().unanswered.contains(name);
         if is_unanswered {
@@ -230,7 +230,7 @@ impl Shared {
         Ok(Response::new(answer))
     }
 
-    /// Mounts a volume at a directory, or does nothing if it is there.
+    /// Mounts a volume at a directory, unless it is mounted.
     fn mount(&self, volume: &str, target: &Path) {
         let mut state = self.state();
         if state.mounted.insert(target.to_owned(), volume.to_owned()).is_some() {
@@ -249,7 +249,7 @@ impl Shared {
         }
     }
 
-    /// Makes a device at a path, or does nothing if it is there. It is /dev/zero, which every machine has.
+    /// Creates a device at a path, unless it exists. It is /dev/zero, which every machine has.
     fn give_device(&self, volume: &str, target: &Path) {
         let mut state = self.state();
         if state.mounted.insert(target.to_owned(), volume.to_owned()).is_none() {
@@ -258,7 +258,7 @@ impl Shared {
         }
     }
 
-    /// Unmounts what is mounted at a directory; `removes` it, too. A device is removed.
+    /// Unmounts a directory, and removes it if `removes` is set. A device is removed.
     fn unmount(&self, target: &Path, removes: bool) {
         let mut state = self.state();
         if state.mounted.remove(target).is_none() {

@@ -1,4 +1,4 @@
-//! Volumes of a driver that become larger: the driver expands them, and the cluster sees it.
+//! Expansion of a CSI driver's volumes: the driver expands them, and the agent updates the claim.
 
 use cluster::{Key, Kind, Part};
 use tonic::Code;
@@ -26,7 +26,7 @@ fn change(scene: &Scene, kind: Kind, part: Part, change: impl Fn(&mut Value)) {
     changed.unwrap();
 }
 
-/// A claim of 1Gi, whose volume a controller has made 2Gi large.
+/// Makes the volume of a 1Gi claim 2Gi large, as a controller does.
 fn grow(scene: &Scene) {
     change(scene, Kind::of("v1", "PersistentVolume"), Part::Main, |volume| {
         volume["spec"]["capacity"]["storage"] = json!("2Gi");
@@ -43,7 +43,7 @@ fn grow(scene: &Scene) {
     });
 }
 
-/// The status of the claim once its volume is expanded.
+/// The status of the claim after the expansion of its volume.
 fn expanded() -> Value {
     json!({"phase": "Bound", "capacity": {"storage": "2Gi"}, "allocatedResources": {"storage": "2Gi"}})
 }
@@ -87,7 +87,7 @@ async fn volume_of_a_running_pod_is_expanded() {
     scene.joined.create_pod(&with_claim("web", "data", READS));
     let before = scene.joined.wait_for_phase("web", "Running").await;
     assert_eq!(scene.driver.calls("NodeExpandVolume"), [Value::Null; 0]);
-    // An agent that starts asks for claims at once, and else each minute.
+    // The agent gets claims when it starts, and then once a minute.
     scene.kill_agent().await;
     grow(&scene);
     scene.start_agent();
@@ -161,7 +161,7 @@ async fn claim_of_an_older_controller_gets_the_size_from_a_driver_that_expands_n
     scene.joined.create_pod(&with_claim("web", "data", READS));
     scene.joined.wait_for_phase("web", "Running").await;
     assert_eq!(scene.driver.calls("NodeExpandVolume"), [Value::Null; 0]);
-    // The controller says so once it has heard of that.
+    // The agent does not change the capacity, because it has expanded nothing.
     assert_eq!(claim(&scene)["status"]["capacity"]["storage"], "500Mi");
     scene.driver.expands(true);
     scene.delete("web").await;

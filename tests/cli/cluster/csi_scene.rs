@@ -1,4 +1,4 @@
-//! A node of a cluster with a driver of volumes, and claims that are bound to them.
+//! A cluster node with a CSI driver, and claims bound to its volumes.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::csi_driver::{CsiDriver, DRIVER};
 use super::joined::{Joined, pod};
 use crate::command::*;
 
-/// A node with a driver, which has registered.
+/// A node with a registered driver.
 pub(crate) struct Scene {
     pub(crate) joined: Joined,
     pub(crate) driver: CsiDriver,
@@ -21,12 +21,12 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// The driver's object has this specification.
+    /// Creates a node whose CSIDriver object has this spec.
     pub(crate) async fn new(spec: Value) -> Self {
         Self::with(spec, Vec::new()).await
     }
 
-    /// The same with agents that have further arguments.
+    /// Like [`Self::new`], with further arguments of the agent.
     pub(crate) async fn with(spec: Value, arguments: Vec<String>) -> Self {
         let joined = Joined::new(ApiServer::start()).await;
         let agent = Some(joined.agent(&references(&arguments)));
@@ -45,12 +45,12 @@ impl Scene {
         created.value.clone()
     }
 
-    /// A claim that is bound to a volume of the driver, both of this name.
+    /// Creates a claim bound to a volume of the driver; both have this name.
     pub(crate) fn bound(&self, name: &str, csi: Value) {
         self.bound_in_mode("Filesystem", name, csi);
     }
 
-    /// The same with a volume of this `volumeMode`.
+    /// Like [`Self::bound`], with this `volumeMode`.
     pub(crate) fn bound_in_mode(&self, mode: &str, name: &str, csi: Value) {
         let claim = self.create(json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default"},
@@ -75,7 +75,7 @@ impl Scene {
         }));
     }
 
-    /// The object of a kind in storage.k8s.io that has no namespace.
+    /// A cluster-scoped object in storage.k8s.io.
     pub(crate) fn storage(&self, kind: &str, name: &str) -> Value {
         self.joined.object(Kind::of("storage.k8s.io/v1", kind), "", name)
     }
@@ -102,10 +102,10 @@ impl Scene {
         assert!(left.is_empty(), "{left:?}");
     }
 
-    /// The mounts of volumes of drivers that any process has, as the kernel shows them.
+    /// The mounts of driver volumes in all processes' mount namespaces.
     pub(crate) fn mounts_of_processes(&self) -> Vec<String> {
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        // One that has ended has none.
+        // A process that has exited has no mounts.
         let tables = processes
             .filter_map(|process| std::fs::read_to_string(process.path().join("mountinfo")).ok());
         let root = self.root.to_str().unwrap().to_owned();
@@ -116,7 +116,7 @@ impl Scene {
         found.collect()
     }
 
-    /// Deletes a pod, and waits until it is gone with its volumes.
+    /// Deletes a pod, and waits until it and its volumes are gone.
     pub(crate) async fn delete(&self, name: &str) {
         self.joined.delete_pod(name, Some(1));
         self.joined.wait_until_gone(name).await;
@@ -132,14 +132,14 @@ fn references(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
-/// A pod that runs this script with the claim's volume at `/v`.
+/// A pod that runs this script, with the claim's volume at `/v`.
 pub(crate) fn with_claim(name: &str, claim: &str, script: &str) -> String {
     pod(name, script)
         + "    volumeMounts: [{name: v, mountPath: /v}]\n"
         + &format!("  volumes: [{{name: v, persistentVolumeClaim: {{claimName: {claim}}}}}]\n")
 }
 
-/// Reads the volume's name, and runs on.
+/// Reads the volume's name, and keeps running.
 pub(crate) const READS: &str = "test $(cat /v/name) = handle-data && exec sleep 3600";
 
 pub(crate) fn not_attached() -> Value {

@@ -1,4 +1,4 @@
-//! Statistics of volumes of a driver: the driver measures them.
+//! Volume statistics that a CSI driver measures.
 
 use super::csi_driver::DRIVER;
 use super::csi_scene::{READS, Scene, not_attached, with_claim};
@@ -7,16 +7,16 @@ use super::volumes::wait_for_event;
 use crate::command::*;
 use crate::nodes::agent_flags::{free_port, get};
 
-/// A node that shows its statistics at a port.
+/// A node that serves its statistics on a port.
 struct Shown {
     scene: Scene,
     port: u16,
-    /// Has the agent's configuration.
+    /// Contains the agent's configuration.
     _place: Place,
 }
 
 impl Shown {
-    /// With these further fields of the agent's configuration.
+    /// Creates a node with these additional fields in the agent's configuration.
     async fn new(fields: &str) -> Self {
         let port = free_port();
         let place = Place::unchecked();
@@ -40,7 +40,7 @@ impl Shown {
         summary["pods"][0].clone()
     }
 
-    /// Those of its volumes, once they are measured.
+    /// The statistics of the pod's volumes, once they are measured.
     async fn volumes(&self) -> Value {
         harness::eventually(PATIENCE, "measured volumes", async || {
             let pod = self.pod().await;
@@ -56,7 +56,7 @@ impl Shown {
     }
 }
 
-/// What the driver says of a volume, as `/stats/summary` has it.
+/// The driver's measurements of a volume in the form of `/stats/summary`.
 fn measured(volume: &Value) -> Value {
     let mut measured = volume.clone();
     measured.as_object_mut().unwrap().remove("time").unwrap();
@@ -95,7 +95,7 @@ async fn driver_measures_its_volume_for_summary_and_metrics() {
         );
         assert!(metrics.lines().any(|have| have.starts_with(&call)), "no {call} in {metrics}");
     }
-    // Without the gate, as in a kubelet.
+    // As in a kubelet without the feature gate.
     assert!(!metrics.contains("health_status_abnormal"), "{metrics}");
     shown.end().await;
 }

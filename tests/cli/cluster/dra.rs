@@ -1,4 +1,4 @@
-//! ResourceClaims of pods: when their driver is asked to prepare them, and that nothing stays prepared.
+//! ResourceClaims of pods: when the agent calls the driver to prepare them, and that nothing stays prepared.
 
 #[path = "../../../agent/dra/src/tests/plugin.rs"]
 #[allow(dead_code, reason = "shared with the tests of the claims")]
@@ -26,7 +26,7 @@ use super::joined::{Joined, NODE, pod, wait};
 use crate::command::*;
 use plugin::{DRIVER, Script};
 
-/// Makes a driver known to the agent.
+/// Registers a driver with the agent.
 struct Found {
     endpoint: String,
     registered: watch::Sender<usize>,
@@ -54,7 +54,7 @@ impl Registration for Found {
     }
 }
 
-/// Serves the registration of a driver. Returns how often it was registered.
+/// Serves the registration of a driver. Returns the number of registrations.
 fn come(root: &Path, endpoint: &Path) -> watch::Receiver<usize> {
     let registry = root.join("plugins_registry");
     std::fs::create_dir_all(&registry).unwrap();
@@ -74,7 +74,7 @@ async fn registered(registrations: &mut watch::Receiver<usize>, times: usize) {
     tokio::time::timeout(PATIENCE, seen).await.expect("the driver is registered").unwrap();
 }
 
-/// Gives the node a pod with a claim that is reserved for it. Returns the claim's uid.
+/// Creates a pod on the node with a claim that is reserved for it. Returns the claim's uid.
 fn create_pod(joined: &Joined) -> String {
     let (store, now) = (joined.server.store(), Timestamp::now());
     let manifest = pod("web", "exec sleep 3600");
@@ -121,7 +121,7 @@ async fn claim_is_prepared_and_undone_although_the_agent_is_killed_between() {
     wait("the node's slices are gone", || joined.object(kind(), "", "own"), Value::is_null).await;
     assert_eq!(joined.object(kind(), "", "other")["spec"]["nodeName"], "n2");
 
-    // The runtime has no devices of these names: the driver gives it none.
+    // The driver returns no CDI devices: the runtime knows no devices of these names.
     script.set(|state| state.nameless = true);
     let uid = create_pod(&joined);
     joined.wait_for_phase("web", "Running").await;

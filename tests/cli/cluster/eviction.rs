@@ -1,4 +1,4 @@
-//! A node that is short of memory by its configuration: it asks for more than any machine has.
+//! A node under memory pressure by configuration: its eviction threshold exceeds any machine's memory.
 
 use cluster::{Kind, Selection};
 
@@ -6,7 +6,7 @@ use super::api_server::ApiServer;
 use super::joined::{Joined, KUBELET_CONFIGURATION, NODE, condition, pod, wait};
 use crate::command::*;
 
-/// A node that wants 7 EiB of memory left.
+/// A node whose eviction threshold is 7 EiB of available memory.
 async fn short_of_memory() -> (Joined, Running) {
     let joined = Joined::new(ApiServer::start()).await;
     let text = format!("{KUBELET_CONFIGURATION}evictionHard: {{memory.available: 7Ei}}\n");
@@ -17,7 +17,7 @@ async fn short_of_memory() -> (Joined, Running) {
     (joined, agent)
 }
 
-/// A pod that requests some CPU, which makes it Burstable.
+/// A Burstable pod: it requests some CPU.
 fn burstable(name: &str) -> String {
     pod(name, "exec sleep 3600") + "    resources: {requests: {cpu: 1m}}\n"
 }
@@ -74,7 +74,7 @@ async fn node_that_is_short_of_memory_takes_no_best_effort_pod() {
     let status = &rejected["status"];
     assert_eq!(status["reason"], "Evicted");
     assert_eq!(status["message"], "Pod was rejected: The node had condition: [MemoryPressure]. ");
-    // One that tolerates it is taken, and evicted later.
+    // A pod that tolerates the taint is admitted, and evicted later.
     let toleration =
         "  tolerations: [{key: node.kubernetes.io/memory-pressure, operator: Exists}]\n";
     joined.create_pod(&(pod("tolerant", "exec sleep 3600") + toleration));

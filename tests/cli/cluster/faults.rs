@@ -1,4 +1,4 @@
-//! An API server that is away, slow, forgetful or refusing, and an agent that is killed: nothing that runs is ended.
+//! An API server that is unavailable, slow, forgetful or returns errors, and a killed agent: no running pod is stopped.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::api_server::ApiServer;
 use super::joined::{Joined, condition, pod};
 use crate::command::*;
 
-/// How often the container of a pod was started, and which one runs.
+/// The restart count of a pod's container, and its id.
 fn run(pod: &Value) -> (Value, Value) {
     let container = &pod["status"]["containerStatuses"][0];
     (container["restartCount"].clone(), container["containerID"].clone())
@@ -18,7 +18,7 @@ async fn agent_waits_for_a_server_that_is_away_at_the_start() {
     joined.place.file("static/own.yaml", &pod("own", "sleep 3600"));
     let manifests = joined.place.path("static");
     let agent = joined.agent(&["--manifests", manifests.to_str().unwrap()]);
-    // What is on the machine runs without a cluster.
+    // Static pods run without a cluster.
     harness::eventually(PATIENCE, "the manifest's pod runs", async || {
         let running = joined.running().await;
         if running.len() == 1 { Ok(()) } else { Err(running) }
@@ -50,7 +50,7 @@ async fn pods_run_on_while_the_server_is_away_and_are_seen_to_afterwards() {
     }
     let before = run(&joined.pod("stays"));
     joined.server.go().await;
-    // Meanwhile one is deleted by force, one ends, one is new; and the server forgets what happened when.
+    // In the meantime one pod is deleted by force, one exits, one is created; and the server discards its history of changes.
     joined.delete_pod("goes", Some(0));
     std::fs::write(signs.join("go"), "").unwrap();
     harness::eventually(PATIENCE, "one has ended, and nothing else", async || {
@@ -124,7 +124,7 @@ async fn killed_agent_is_followed_by_one_that_goes_on() {
     assert_eq!(run(&after), run(&before));
     assert_eq!(after["status"]["startTime"], before["status"]["startTime"]);
     assert_eq!(after["status"]["phase"], "Running");
-    // The second agent found what the first had written, and had nothing to add but what it saw anew.
+    // The second agent found the status that the first had written, and only added its own observations.
     let more = joined.server.count("PATCH /api/v1/namespaces/default/pods/stays") - patches;
     assert!(more <= 2, "{more} patches");
     joined.end(second).await;

@@ -1,4 +1,4 @@
-//! An agent that is the node `n1` of an API server's cluster, on a runtime of its own.
+//! An agent that is the node `n1` of an API server's cluster, with its own runtime.
 
 use api::manifest::{Strictness, parse, to_json};
 use cluster::{DeleteOptions, Key, Kind};
@@ -10,11 +10,11 @@ use crate::command::*;
 /// The name of the node.
 pub(crate) const NODE: &str = "n1";
 
-/// How a kubelet's configuration begins.
+/// The beginning of a kubelet's configuration.
 pub(crate) const KUBELET_CONFIGURATION: &str =
     "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
-/// A runtime, and agents that use it, one after another.
+/// A runtime, and one agent after another that uses it.
 pub(crate) struct Joined {
     pub(crate) place: Place,
     pub(crate) server: ApiServer,
@@ -23,12 +23,12 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// A runtime beside the server. No agent runs yet.
+    /// Starts a runtime for the server's node, and no agent.
     pub(crate) async fn new(server: ApiServer) -> Self {
         Self::with(server, "").await
     }
 
-    /// The same with a runtime of this configuration.
+    /// Like [`Self::new`], with this configuration of the runtime.
     pub(crate) async fn with(server: ApiServer, config: &str) -> Self {
         let place = Place::unchecked();
         place.file("kubeconfig", &server.kubeconfig());
@@ -37,14 +37,14 @@ impl Joined {
         Self { place, server, runtime, endpoint }
     }
 
-    /// Starts the agent, without a server of its node unless the arguments have its port. Unless the arguments have its
-    /// configuration, it evicts no pods, however full this machine is, and leaves the port of the health to the tests of that.
+    /// Starts the agent without its HTTPS server, unless the arguments set its port. Unless they set a configuration, it evicts no
+    /// pods, however full this machine is, and does not use the health port, which other tests need.
     pub(crate) fn agent(&self, more: &[&str]) -> Running {
         let no_server = if more.contains(&"--port") { &[][..] } else { &["--port", "0"] };
         self.agent_with_server(&[no_server, more].concat())
     }
 
-    /// Starts the agent, with a server of its node unless the arguments have none.
+    /// Starts the agent with its HTTPS server, unless the arguments disable it.
     pub(crate) fn agent_with_server(&self, more: &[&str]) -> Running {
         let path = |name: &str| self.place.path(name).to_str().unwrap().to_owned();
         let (root, kubeconfig) = (path("root"), path("kubeconfig"));
@@ -69,7 +69,7 @@ impl Joined {
         self.place.start(&[&args[..], calm, more].concat())
     }
 
-    /// Kills the runtime, beside its pods, and starts another one in its place.
+    /// Kills the runtime, but not its pods, and starts another one.
     pub(crate) async fn replace_runtime(&mut self) {
         self.runtime.signal(Signal::SIGKILL);
         self.runtime.child.wait().await.unwrap();
@@ -78,13 +78,13 @@ impl Joined {
         self.runtime = runtime;
     }
 
-    /// Ends what runs: pods end with their runtime.
+    /// Stops the agent and the runtime, which stops its pods.
     pub(crate) async fn end(self, agent: Running) {
         agent.stop().await;
         self.end_runtime().await;
     }
 
-    /// Ends the runtime, beside which no agent runs.
+    /// Stops the runtime, which no agent uses any more.
     pub(crate) async fn end_runtime(self) {
         self.runtime.stop().await;
     }
@@ -94,21 +94,21 @@ impl Joined {
         &self.endpoint
     }
 
-    /// Creates the pod of a manifest, and binds it to the node. Returns its uid.
+    /// Creates a manifest's pod, bound to the node. Returns its uid.
     pub(crate) fn create_pod(&self, manifest: &str) -> String {
         self.create_pod_on(NODE, manifest)
     }
 
-    /// The same on any node.
+    /// Like [`Self::create_pod`], on any node.
     pub(crate) fn create_pod_on(&self, node: &str, manifest: &str) -> String {
         let parsed = parse("pod.yaml", manifest, Strictness::Strict);
         assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
         self.create_object(node, to_json(parsed.pods[0].api()))
     }
 
-    /// The same with the pod's object, which may have what no manifest of crib's may.
+    /// Like [`Self::create_pod_on`], with an object, which may contain fields that crib's manifests may not.
     pub(crate) fn create_object(&self, node: &str, mut pod: Value) -> String {
-        // The server gives one that no other pod of the name had.
+        // The server assigns a unique uid.
         pod["metadata"].as_object_mut().unwrap().remove("uid");
         let now = Timestamp::now();
         let created = self.server.store().create(pod, now).unwrap();
@@ -123,7 +123,7 @@ impl Joined {
         self.server.store().delete(&key, &options, Timestamp::now()).unwrap();
     }
 
-    /// An object at the server; null if there is none.
+    /// An object of the server; null if it does not exist.
     pub(crate) fn object(&self, kind: Kind, namespace: &str, name: &str) -> Value {
         let object = self.server.store().get(&Key::new(kind, namespace, name));
         object.map(|object| object.value.clone()).unwrap_or_default()
@@ -137,7 +137,7 @@ impl Joined {
         self.object(Kind::pod(), "default", name)
     }
 
-    /// Waits until a pod at the server is as wanted.
+    /// Waits until a pod of the server meets a condition.
     pub(crate) async fn wait_for_pod(
         &self,
         name: &str,
@@ -160,7 +160,7 @@ impl Joined {
         wait("the node is ready", || self.node(), is_ready).await
     }
 
-    /// The ids of the runtime's containers that run.
+    /// The ids of the runtime's running containers.
     pub(crate) async fn running(&self) -> Vec<String> {
         let args = ["ps", "--runtime-endpoint", &self.endpoint, "-o", "json"];
         let ended = self.place.crib(&args).await.exits(0);
@@ -170,7 +170,7 @@ impl Joined {
     }
 }
 
-/// Waits until a value is as wanted.
+/// Waits until a value meets a condition.
 pub(crate) async fn wait(
     what: &str,
     look: impl Fn() -> Value,
@@ -183,14 +183,14 @@ pub(crate) async fn wait(
     .await
 }
 
-/// A condition in an object's status; null if there is none.
+/// A condition in an object's status; null if it does not exist.
 pub(crate) fn condition(object: &Value, kind: &str) -> Value {
     let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
 }
 
-/// A pod that is ready when its script has made the file `/dev/shm/set`: before its shell has a handler for SIGTERM, the signal would
-/// be ignored.
+/// A pod that is ready when its script has created the file `/dev/shm/set`. The script does so after setting its trap, because
+/// before its shell handles SIGTERM, the kernel ignores the signal.
 pub(crate) fn pod_with_handler(name: &str, script: &str) -> String {
     let probe = "exec: {command: [test, -e, /dev/shm/set]}, periodSeconds: 1, timeoutSeconds: 30";
     pod(name, script) + &format!("    readinessProbe: {{{probe}}}\n")

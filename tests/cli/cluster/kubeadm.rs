@@ -1,4 +1,4 @@
-//! A node that kubeadm has prepared: `crib kubelet` with the files that it writes.
+//! A node prepared by kubeadm: `crib kubelet` with the files that kubeadm writes.
 
 use proxy::Proxy;
 
@@ -9,8 +9,8 @@ use crate::command::*;
 use crate::nodes::agent_cgroups::{remove_classes, request};
 use crate::nodes::agent_flags::{free_port, pod};
 
-/// `/var/lib/kubelet/config.yaml` as kubeadm 1.36 writes it on a node that joins (cmd/kubeadm/app/componentconfigs/kubelet.go and
-/// phases/kubelet/config.go, in the form that k8s.io/kubelet's types have in YAML).
+/// `/var/lib/kubelet/config.yaml` as kubeadm 1.36 writes it on a joining node (cmd/kubeadm/app/componentconfigs/kubelet.go and
+/// phases/kubelet/config.go, in the YAML form of k8s.io/kubelet's types).
 const CONFIG: &str = r#"apiVersion: kubelet.config.k8s.io/v1beta1
 authentication:
   anonymous:
@@ -75,7 +75,7 @@ async fn node_joins_with_the_files_of_kubeadm() {
     let signer = Signer::new();
     place.file("kubernetes/pki/ca.crt", &signer.authority());
     let bootstrap = place.file("kubernetes/bootstrap-kubelet.conf", &joined.server.kubeconfig());
-    // What the machine of a test cannot have, or must not keep.
+    // Settings that a test's machine may not support or must not keep.
     let (cgroup, port) = (fixture::unique("crib-test"), free_port().to_string());
     let healthz_port = free_port();
     let own = format!(
@@ -84,7 +84,7 @@ async fn node_joins_with_the_files_of_kubeadm() {
         path("logs")
     );
     place.file("kubelet/config.d/10-test.conf", &own);
-    // As the unit of Kubernetes' packages starts it: KUBELET_KUBECONFIG_ARGS, KUBELET_CONFIG_ARGS, KUBELET_KUBEADM_ARGS.
+    // As the systemd unit of Kubernetes' packages starts it: KUBELET_KUBECONFIG_ARGS, KUBELET_CONFIG_ARGS, KUBELET_KUBEADM_ARGS.
     let agent = place.start(&[
         "kubelet",
         &format!("--bootstrap-kubeconfig={bootstrap}"),
@@ -95,7 +95,7 @@ async fn node_joins_with_the_files_of_kubeadm() {
         &format!("--hostname-override={NODE}"),
     ]);
     let asked = wait_for_request(&joined).await;
-    // From here on clients show certificates, which this server cannot see without TLS.
+    // From here on clients present certificates, which this server cannot see without TLS.
     joined.server.admit_anyone();
     let certificate = signer.sign(asked["spec"]["request"].as_str().unwrap(), HOUR, 100 * HOUR);
     answer(&joined, &asked, &signed(&certificate));
@@ -106,7 +106,7 @@ async fn node_joins_with_the_files_of_kubeadm() {
     assert_eq!(seen.to_string(), port);
     joined.create_pod(&pod("web", "", ""));
     joined.wait_for_phase("web", "Running").await;
-    // The runtime's own driver counts, not kubeadm's.
+    // The runtime's cgroup driver takes precedence over kubeadm's.
     let sandbox = request(&proxy, "RunPodSandbox").await;
     let parent = sandbox["config"]["linux"]["cgroup_parent"].as_str().unwrap();
     assert!(parent.starts_with(&format!("/{cgroup}/kubepods/besteffort/pod")), "{parent}");
@@ -115,7 +115,7 @@ async fn node_joins_with_the_files_of_kubeadm() {
     let ended = agent.end().await.exits(0);
     ended.err_has("driver=Cgroupfs");
     ended.err_has("manifests does not exist");
-    // Nothing that kubeadm writes is without effect.
+    // All settings that kubeadm writes have an effect.
     assert!(!ended.err.contains("have no effect"), "{}", ended.err);
     joined.end_runtime().await;
     remove_classes(&cgroup).await;

@@ -1,4 +1,4 @@
-//! Static pods beside those of the cluster: the API server shows them as mirror pods.
+//! Static pods on a cluster's node: the API server shows them as mirror pods.
 
 use cluster::{Kind, Part};
 use harness::streaming::{self, Streams, Transport};
@@ -12,13 +12,13 @@ use crate::command::*;
 const HASH: &str = "kubernetes.io/config.hash";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The directory of manifests, with that of the pod `web`, which runs this script.
+/// A directory of manifests with the static pod `web`, which runs this script.
 fn manifests(joined: &Joined, script: &str) -> String {
     joined.place.file("static/web.yaml", &pod("web", script));
     joined.place.path("static").to_str().unwrap().to_owned()
 }
 
-/// Writes a manifest in one step.
+/// Writes a manifest atomically.
 fn put(joined: &Joined, name: &str, text: &str) {
     let new = joined.place.file("new", text);
     std::fs::rename(new, joined.place.path(&format!("static/{name}"))).unwrap();
@@ -36,7 +36,7 @@ fn container(pod: &Value) -> Value {
     pod["status"]["containerStatuses"][0]["containerID"].clone()
 }
 
-/// What the runtime has to run, when that is so many containers.
+/// Waits until the runtime has this many running containers, and returns them.
 async fn wait_for_running(joined: &Joined, count: usize) -> Vec<String> {
     harness::eventually(PATIENCE, "containers that run", async || {
         let running = joined.running().await;
@@ -60,11 +60,11 @@ async fn static_pod_is_shown_by_a_mirror_pod_of_the_node() {
     assert_eq!(owner["uid"], joined.node()["metadata"]["uid"]);
     assert_eq!((&owner["kind"], &owner["controller"]), (&json!("Node"), &json!(true)));
     assert_eq!(mirror["spec"]["nodeName"], NODE);
-    // The pod runs once, and its mirror is not run.
+    // The pod runs once, and its mirror pod is not run.
     let running = wait_for_running(&joined, 1).await;
     assert!(container(&mirror).as_str().unwrap().ends_with(&running[0]));
 
-    // Events are those of the pod, whose uid is the hash: kubectl describe looks for that.
+    // Events refer to the pod's uid, which is its hash: kubectl describe looks for that uid.
     let events = || {
         let events = cluster::Selection::of(Kind::of("v1", "Event"));
         let events = joined.server.store().list(&events).items;
@@ -123,7 +123,7 @@ async fn mirror_pod_follows_the_manifest() {
     let mut watch = store.watch(cluster::Selection::of(Kind::pod()), version).unwrap();
     std::fs::remove_file(joined.place.path("static/web.yaml")).unwrap();
     joined.wait_until_gone("web-n1").await;
-    // It shows its pod until nothing of it runs, and how that ended.
+    // The mirror pod stays until nothing of the pod runs, and shows how the pod ended.
     assert_eq!(joined.running().await, Vec::<String>::new());
     let mut last = Value::Null;
     while let Some(event) = watch.try_next().unwrap() {
@@ -193,7 +193,7 @@ async fn logs_of_a_mirror_pod_are_those_of_the_static_pod() {
     served.end().await;
 }
 
-/// A client may have the uid from the API server.
+/// Clients may use the mirror pod's uid, which they get from the API server.
 #[tokio::test]
 async fn uid_of_a_mirror_pod_names_the_static_pod() {
     let joined = Joined::new(ApiServer::start()).await;
@@ -224,7 +224,7 @@ async fn mirror_pod_keeps_the_time_at_which_it_began_with_the_next_agent() {
     let agent = joined.agent(&["--manifests", &manifests]);
     joined.wait_for_pod("web-n1", "ready", is_ready).await;
     agent.stop().await;
-    // Long before: a second would not be seen.
+    // Long ago: a difference of a second would not be detected.
     let began = json!("2026-01-01T00:00:00Z");
     let store = joined.server.store();
     let changed = store.change(&cluster::Key::pod("default", "web-n1"), Part::Status, |pod| {
@@ -248,7 +248,7 @@ async fn mirror_pods_go_on_with_a_node_that_is_made_again() {
     let store = joined.server.store();
     let key = cluster::Key::new(Kind::of("v1", "Node"), "", NODE);
     store.delete(&key, &cluster::DeleteOptions::default(), Timestamp::now()).unwrap();
-    // As the garbage collection of a cluster does, whose nodes own their mirror pods.
+    // Like a cluster's garbage collection, for which nodes own their mirror pods.
     joined.delete_pod("web-n1", Some(0));
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
     let node = store.create(node, Timestamp::now()).unwrap();
@@ -256,14 +256,14 @@ async fn mirror_pods_go_on_with_a_node_that_is_made_again() {
         .wait_for_pod("web-n1", "ready again, of the new node", |pod| {
             let owner = &pod["metadata"]["ownerReferences"][0]["uid"];
             if !pod.is_null() && owner != node.uid() {
-                // Made a moment before the agent saw the new node.
+                // Created just before the agent sees the new node.
                 joined.delete_pod("web-n1", Some(0));
             }
             owner == node.uid() && is_ready(pod)
         })
         .await;
     assert_eq!(container(&after), container(&before));
-    // The new node has the status of the old one.
+    // The new node gets the status of the old one.
     let again = joined.wait_for_ready_node().await;
     assert_eq!(again["metadata"]["uid"], node.uid());
     assert_eq!(again["metadata"]["labels"]["kubernetes.io/os"], "linux");

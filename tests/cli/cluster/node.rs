@@ -1,4 +1,4 @@
-//! The node at the API server: registered, ready, alive.
+//! The node object at the API server: registration, readiness, lease.
 
 use cluster::{Kind, Part};
 use jiff::Timestamp;
@@ -54,7 +54,7 @@ async fn agent_registers_a_ready_node_and_renews_its_lease() {
     joined.end(agent).await;
 }
 
-/// As a kubelet's, the client of heartbeats has no rate limit, and waits for no other request.
+/// As in a kubelet, the client of heartbeats has no rate limit, and does not wait for other requests.
 #[tokio::test]
 async fn lease_is_renewed_while_other_requests_wait_for_the_rate_limit() {
     const CONFIG_MAPS: usize = 200;
@@ -71,7 +71,7 @@ async fn lease_is_renewed_while_other_requests_wait_for_the_rate_limit() {
     joined.create_pod(&format!("{}    envFrom: [{}]\n", pod("waits", "true"), refs.join(", ")));
     let agent = joined.agent(&["--config", &config]);
     let asked = || joined.server.count("GET /api/v1/namespaces/default/configmaps");
-    // The others have their turns one after another, which takes 40 s.
+    // The other requests wait for the rate limit, which takes 40 s in total.
     wait("the first ConfigMap", || asked().into(), |seen| seen.as_u64() > Some(0)).await;
     let lease =
         format!("PUT /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}");
@@ -133,7 +133,7 @@ async fn agent_takes_over_its_node_and_leaves_what_others_wrote() {
     joined.end(agent).await;
 }
 
-/// Changes the node as an administrator does.
+/// Changes the node, like an administrator.
 fn change_node(joined: &Joined, part: Part, change: impl Fn(&mut Value)) {
     let key = cluster::Key::new(Kind::of("v1", "Node"), "", NODE);
     let changed = joined.server.store().change(&key, part, |node| {
@@ -143,7 +143,7 @@ fn change_node(joined: &Joined, part: Part, change: impl Fn(&mut Value)) {
     changed.unwrap();
 }
 
-/// Runs a pod to its end, with these fields of its spec.
+/// Runs a pod with these fields in its spec to its end.
 async fn ends(joined: &Joined, name: &str, fields: &str) -> (Value, Value) {
     joined.create_pod(&pod(name, "exit 0").replace("spec:\n", &format!("spec:\n  {fields}\n")));
     let has_ended =
@@ -160,7 +160,7 @@ async fn labels_and_taints_of_the_node_decide_which_pods_it_takes() {
     let taken = (json!("Succeeded"), Value::Null);
     let selects = "nodeSelector: {disk: ssd}";
     assert_eq!(ends(&joined, "before", selects).await, (json!("Failed"), json!("NodeAffinity")));
-    // The pod may be seen before the label is.
+    // The agent may see the pod before the label.
     change_node(&joined, Part::Main, |node| node["metadata"]["labels"]["disk"] = json!("ssd"));
     assert_eq!(ends(&joined, "labelled", selects).await, taken);
 
@@ -180,7 +180,7 @@ async fn labels_and_taints_of_the_node_decide_which_pods_it_takes() {
     follows("evicted", (json!("Failed"), json!("TaintToleration"))).await;
     let tolerates = "tolerations: [{key: k, operator: Exists}]";
     assert_eq!(ends(&joined, "tolerant", tolerates).await, taken);
-    // What keeps pods from being scheduled does not keep one that was scheduled from running.
+    // Conditions that prevent scheduling do not prevent a scheduled pod from running.
     change_node(&joined, Part::Main, |node| {
         node["spec"]["unschedulable"] = json!(true);
         taint("NoSchedule")(node);
@@ -263,7 +263,7 @@ async fn extended_resources_of_an_earlier_machine_are_zero_until_they_are_advert
     assert!(has("0")(&node), "{node}");
     change_node(&joined, Part::Status, advertise("3"));
     agent.stop().await;
-    // The next agent on the machine resets the label, and nothing else.
+    // The next agent on the machine resets only the label.
     let label = "kubernetes.io/os";
     change_node(&joined, Part::Main, |node| node["metadata"]["labels"][label] = json!("plan9"));
     let agent = joined.agent(&[]);

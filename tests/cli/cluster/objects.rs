@@ -1,4 +1,4 @@
-//! What pods take from the cluster beside themselves: ConfigMaps, Secrets, Services, tokens; and what is told of them, events.
+//! Objects of the cluster that pods use: ConfigMaps, Secrets, Services, tokens. Also events.
 
 use cluster::{Kind, Part};
 use harness::fixture_image::{ImageBuilder, Layer};
@@ -28,7 +28,7 @@ fn create(joined: &Joined, object: Value) {
     joined.server.store().create(object, Timestamp::now()).unwrap();
 }
 
-/// A pod with these volumes of a container that runs a script.
+/// A pod with this volume, whose container runs a script.
 fn with_volume(name: &str, script: &str, source: &str) -> String {
     pod(name, script)
         + "    volumeMounts: [{name: v, mountPath: /v}]\n"
@@ -52,7 +52,7 @@ async fn pods_have_objects_of_the_cluster() {
     );
     joined.create_pod(&manifest);
     joined.wait_for_phase("reads", "Succeeded").await;
-    // They are followed by their names, and no longer than a pod needs them.
+    // ConfigMaps are watched by name, only as long as a pod needs them.
     let lists = || joined.server.count("GET /api/v1/namespaces/default/configmaps");
     assert!(lists() >= 1);
     assert_eq!(joined.server.count("GET /api/v1/configmaps"), 0);
@@ -129,7 +129,7 @@ async fn immutable_object_is_listed_once_and_not_watched() {
     joined.end(agent).await;
 }
 
-/// Whether it is there is not known, so that a pod which could do without it waits.
+/// It is unknown whether the object exists, so even a pod with an optional reference waits.
 #[tokio::test]
 async fn forbidden_object_is_not_taken_for_a_missing_one() {
     let joined = Joined::new(ApiServer::start()).await;
@@ -164,7 +164,7 @@ async fn tokens_are_those_of_the_server() {
     joined.end(agent).await;
 }
 
-/// A configuration of a provider in `bin` that writes its request to a file, and answers with the login of a registry.
+/// A configuration with a credential provider in `bin`, which writes its request to a file and returns the registry's login.
 fn credential_provider(joined: &Joined, host: &str) -> String {
     let place = &joined.place;
     let response = json!({
@@ -177,7 +177,7 @@ fn credential_provider(joined: &Joined, host: &str) -> String {
     let request = place.path("request");
     let script = format!("cat >{}\ncat {response}\n", request.display());
     let script = place.file("script", &script);
-    // A program that was just written cannot be executed while another test forks, so the shell is the program.
+    // A program that was just written cannot be executed while another test forks (ETXTBSY), so the program is the shell.
     std::fs::create_dir(place.path("bin")).unwrap();
     std::os::unix::fs::symlink("/bin/sh", place.path("bin/provider")).unwrap();
     let attributes = json!({
@@ -221,7 +221,7 @@ async fn credential_provider_gets_a_token_of_the_pods_service_account() {
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: guest}}\nspec:\n  serviceAccountName: robot\n  \
          containers: [{{name: app, image: '{host}/app:1', imagePullPolicy: IfNotPresent, command: [/bin/none]}}]\n"
     ));
-    // The account is on record for the image, and not the node.
+    // The credential record of the image names the service account, not the node.
     let records = || {
         let files = std::fs::read_dir(joined.place.path("root/image_manager/pulled"));
         let files = files.into_iter().flatten().flatten();
@@ -255,7 +255,7 @@ async fn events_of_pods_and_of_the_node_are_written() {
     let root = fixture::unique("crib-test");
     let cgroup = format!("--cgroup-root=/{root}");
     let agent = joined.agent(&["--cgroups-per-qos", &cgroup]);
-    // Where the agent may make cgroups.
+    // If the agent may create cgroups.
     let needs = [Need::Root, Need::Cgroups];
     let enforced = needs.iter().all(|need| need.missing().is_none());
     let enforced = enforced.then_some("NodeAllocatableEnforced");

@@ -1,4 +1,4 @@
-//! Pods that are bound to the node: they run, their statuses are at the API server, and they end there last.
+//! Pods bound to the node: they run, the API server has their statuses, and their objects are deleted last.
 
 use cluster::{Key, Part};
 use jiff::Timestamp;
@@ -33,7 +33,7 @@ async fn bound_pod_runs_and_its_status_is_written() {
 async fn deleted_pod_ends_with_its_grace_period_before_its_object_goes() {
     let joined = Joined::new(ApiServer::start()).await;
     let agent = joined.agent(&[]);
-    // It ends by itself when it is asked to: were it killed, its exit code would say so.
+    // The container exits on SIGTERM: if it were killed, its exit code would differ.
     let script = "trap 'exit 7' TERM; touch /dev/shm/set; while :; do sleep 0.1; done";
     joined.create_pod(&pod_with_handler("web", script));
     let is_ready = |pod: &Value| condition(pod, "Ready")["status"] == "True";
@@ -126,9 +126,9 @@ async fn status_at_rest_is_written_once() {
         )
         .await;
     };
-    // The lease is renewed as often as statuses are compared with those at the server.
+    // The lease is renewed as often as statuses are compared with those of the server.
     wait_for_renewals(1).await;
-    // The node is followed, and not asked for.
+    // The node is watched, not polled.
     let requests = || {
         ["PATCH /api/v1/namespaces/default/pods/web", "GET /api/v1/nodes/n1"]
             .map(|request| joined.server.count(request))
@@ -145,7 +145,7 @@ async fn pod_that_takes_the_name_of_another_gets_its_own_status() {
     let agent = joined.agent(&[]);
     let first = joined.create_pod(&pod("web", "sleep 3600"));
     joined.wait_for_phase("web", "Running").await;
-    // Deleted by force: the object goes at once, whatever the node does.
+    // Deleted by force: the object is removed immediately, whatever the node does.
     joined.delete_pod("web", Some(0));
     let second = joined.create_pod(&pod("web", "sleep 3601"));
     assert_ne!(first, second);
@@ -184,14 +184,14 @@ async fn pods_that_were_there_before_the_agent_are_run() {
     joined.end(agent).await;
 }
 
-/// A pod whose container requests this much CPU, and is limited to it.
+/// A pod whose container has this CPU request and limit.
 fn sized(cpu: &str) -> String {
     let list = format!("{{cpu: {cpu}}}");
     pod("web", "exec sleep 3600")
         + &format!("    resources: {{requests: {list}, limits: {list}}}\n")
 }
 
-/// Resizes the pod, as `kubectl patch --subresource resize` does. Returns its new generation.
+/// Resizes the pod, like `kubectl patch --subresource resize`. Returns its new generation.
 fn resize(joined: &Joined, cpu: &str) -> Value {
     let resized = joined.server.store().change(&Key::pod("default", "web"), Part::Resize, |pod| {
         let list = json!({"cpu": cpu});
@@ -201,7 +201,7 @@ fn resize(joined: &Joined, cpu: &str) -> Value {
     resized.unwrap().value["metadata"]["generation"].clone()
 }
 
-/// The CPU limit that the container has according to the status.
+/// The container's CPU limit in the status.
 fn cpu_limit(pod: &Value) -> &Value {
     &pod["status"]["containerStatuses"][0]["resources"]["limits"]["cpu"]
 }
@@ -210,7 +210,7 @@ fn is_pending(pod: &Value) -> bool {
     !condition(pod, "PodResizePending").is_null()
 }
 
-/// Without cgroups, the runtime records the limits and does not apply them.
+/// Without cgroups, the runtime records the limits without applying them.
 #[tokio::test]
 async fn resized_pod_has_its_new_resources_without_a_restart() {
     let joined = Joined::new(ApiServer::start()).await;

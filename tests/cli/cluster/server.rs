@@ -1,4 +1,4 @@
-//! The agent's HTTPS server: who gets in, pods, and logs.
+//! The agent's HTTPS server: authentication and authorization, pods, and logs.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn server_admits_clients_whom_the_api_server_allows() {
     assert_eq!(api_server.count(TOKEN_REVIEWS), 1);
     assert_eq!(api_server.count(ACCESS_REVIEWS), 0);
 
-    // What is refused and what is allowed is asked about once for each subresource.
+    // Decisions are cached: the API server is asked once for each subresource.
     for _ in 0..2 {
         let answer = answered(served.ask("/pods", None, Some(VISITOR)).await).await;
         let words =
@@ -38,13 +38,13 @@ async fn server_admits_clients_whom_the_api_server_allows() {
         assert_eq!(answer, (403, words.to_owned()));
         let answer = answered(served.ask("/healthz", None, Some(VISITOR)).await).await;
         assert_eq!(answer, (200, "ok".to_owned()));
-        // A token counts beside a certificate that does not.
+        // A valid token is accepted together with an invalid certificate.
         let answer = answered(served.ask("/healthz", Some(&foreign), Some(VISITOR)).await).await;
         assert_eq!(answer, (200, "ok".to_owned()));
     }
     assert_eq!(api_server.count(TOKEN_REVIEWS), 2);
     assert_eq!(api_server.count(ACCESS_REVIEWS), 3);
-    // The same path, written in another way.
+    // The same path in another encoding.
     let answer = answered(served.ask("/%70ods", None, Some(VISITOR)).await).await;
     assert_eq!(answer.0, 403);
 
@@ -73,7 +73,7 @@ async fn authorities_of_clients_are_read_again_when_their_file_changes() {
     assert_eq!((status(&served.admin).await, status(&admin).await), (200, 401));
     served.joined.place.file("clients.crt", &next.pem());
     assert_eq!((status(&served.admin).await, status(&admin).await), (401, 200));
-    // A file that cannot be used changes nothing.
+    // An invalid file has no effect.
     served.joined.place.file("clients.crt", "no certificate");
     assert_eq!((status(&served.admin).await, status(&admin).await), (401, 200));
     served.end().await;
@@ -92,7 +92,7 @@ async fn server_refuses_when_the_api_server_is_away() {
         words.starts_with("Authorization error (user=kube-apiserver-kubelet-client"),
         "{words}"
     );
-    // What was allowed is allowed on.
+    // What was allowed remains allowed.
     assert_eq!(served.get("/healthz").await.0, 200);
     served.end().await;
 }
@@ -108,7 +108,7 @@ async fn anonymous_clients_are_served_where_the_configuration_says_so() {
     let served = Served::with(joined, &["--config", &config]).await;
     let answer = answered(served.ask("/healthz", None, None).await).await;
     assert_eq!(answer, (200, "ok".to_owned()));
-    // A token that is refused is worse than none.
+    // An invalid token is worse than none.
     let answer = answered(served.ask("/healthz", None, Some("wrong")).await).await;
     assert_eq!(answer.0, 401);
     assert_eq!(served.joined.server.count(ACCESS_REVIEWS), 0);
@@ -172,7 +172,7 @@ async fn logs_are_those_of_the_container() {
         assert_eq!(served.get(path).await, (status, words), "{path}");
     }
 
-    // What is written later is sent at once, and the answer ends with the container.
+    // Later lines are sent immediately, and the response ends with the container.
     let follow = format!("{path}?follow=true&tailLines=1");
     let mut following = served.ask(&follow, Some(&served.admin), None).await;
     let first = tokio::time::timeout(PATIENCE, following.chunk()).await.unwrap().unwrap();
@@ -208,7 +208,7 @@ async fn waiting_container_has_no_log() {
 #[tokio::test]
 async fn strangers_keep_nobody_from_the_server() {
     let served = Served::new(Joined::new(ApiServer::start()).await).await;
-    // More connections that say nothing than there may be, some of them with a handshake.
+    // More idle connections than the limit, some of them after a handshake.
     let mut silent = Vec::new();
     let mut greeted = Vec::new();
     for _ in 0..80 {
@@ -218,19 +218,19 @@ async fn strangers_keep_nobody_from_the_server() {
         greeted.push(served.connect(None).await);
     }
     assert_eq!(served.get("/healthz").await, (200, "ok".to_owned()));
-    // The oldest made room.
+    // The oldest connection was closed for the new one.
     let mut byte = [0];
     let oldest = tokio::time::timeout(PATIENCE, silent[0].read(&mut byte)).await.unwrap();
     assert!(matches!(oldest, Ok(0) | Err(_)), "{oldest:?}");
 
-    // Heads that are too large, and what is no HTTP, end the connection.
+    // Request heads that are too large, and requests that are not HTTP, close the connection.
     let large = format!("GET /healthz HTTP/1.1\r\nHost: n1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
     let many = format!("GET /healthz HTTP/1.1\r\nHost: n1\r\n{}\r\n", "X: y\r\n".repeat(1000));
     for (head, expected) in
         [(&large[..], "HTTP/1.1 431"), (&many, "HTTP/1.1 431"), ("x\r\n\r\n", "HTTP/1.1 400")]
     {
         let mut stream = served.connect(None).await;
-        // The server may close before it has read all.
+        // The server may close the connection before it has read everything.
         let _ = stream.write_all(head.as_bytes()).await;
         let mut answer = Vec::new();
         let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;

@@ -1,4 +1,4 @@
-//! A client of the agent's HTTPS server, as the API server is one: with a certificate of an authority that the agent knows.
+//! A client of the agent's HTTPS server, like the API server: with a certificate of an authority that the agent trusts.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::joined::{Joined, NODE};
 use crate::command::*;
 use crate::nodes::agent_flags::free_port;
 
-/// An authority of client certificates.
+/// A certificate authority for clients.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -37,7 +37,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// The certificate of a user in a group.
+    /// Issues a certificate for a user in a group.
     pub(crate) fn client(&self, user: &str, group: &str) -> Pair {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
@@ -62,7 +62,7 @@ impl Pair {
     }
 }
 
-/// A node whose agent has a server, and an administrator of it.
+/// A node whose agent serves HTTPS, and an administrator's certificate.
 pub(crate) struct Served {
     pub(crate) joined: Joined,
     pub(crate) agent: Running,
@@ -77,7 +77,7 @@ impl Served {
         Self::with(joined, &[]).await
     }
 
-    /// The same, with further arguments.
+    /// Like [`Self::new`], with further arguments.
     pub(crate) async fn with(joined: Joined, more: &[&str]) -> Self {
         let authority = Authority::new();
         let ca = joined.place.file("clients.crt", &authority.pem());
@@ -92,7 +92,7 @@ impl Served {
         Self { joined, agent, port, admin, server_certificate }
     }
 
-    /// Ends the agent, and has another one go on with its pods.
+    /// Stops the agent, and starts another one with the same pods.
     pub(crate) async fn restarted(self) -> Self {
         self.agent.stop().await;
         let mut served = Self::new(self.joined).await;
@@ -104,7 +104,7 @@ impl Served {
         self.joined.end(self.agent).await;
     }
 
-    /// Asks for something, with this certificate and this token.
+    /// Sends a GET request with this certificate and this token.
     pub(crate) async fn ask(
         &self,
         path: &str,
@@ -114,7 +114,7 @@ impl Served {
         self.send(Method::GET, path, pair, token).await
     }
 
-    /// The same with any method.
+    /// Like [`Self::ask`], with any method.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -125,12 +125,12 @@ impl Served {
         ask(self.port, &self.server_certificate, method, path, pair, token).await
     }
 
-    /// What the administrator gets: the status and the body.
+    /// The administrator's response: the status and the body.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         answered(self.ask(path, Some(&self.admin), None).await).await
     }
 
-    /// A connection of the administrator, or of a client without a certificate.
+    /// Connects as the administrator, or without a certificate.
     pub(crate) async fn connect(&self, pair: Option<&Pair>) -> TlsStream<TcpStream> {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
         let name = ServerName::try_from(NODE).unwrap();
@@ -154,7 +154,7 @@ impl Served {
         TlsConnector::from(Arc::new(config))
     }
 
-    /// A plain address on which the server is reached as the administrator, for clients that have no TLS.
+    /// A plain HTTP address that forwards to the server as the administrator, for clients without TLS.
     pub(crate) async fn plain(&self) -> Plain {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -177,7 +177,7 @@ impl Served {
     }
 }
 
-/// Asks the server of the node at this port, which has this certificate.
+/// Sends a GET request to the node's server at this port, which has this certificate.
 pub(crate) async fn ask(
     port: u16,
     server: &CertificateDer<'static>,
@@ -211,7 +211,7 @@ pub(crate) struct Plain {
     _carrying: JoinSet<()>,
 }
 
-/// The status and the whole body.
+/// The status and the complete body.
 pub(crate) async fn answered(mut response: Response) -> (u16, String) {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.unwrap() {

@@ -7,7 +7,7 @@ use super::api_server::{ApiServer, VISITOR};
 use super::joined::{Joined, pod};
 use super::server_client::{Served, answered};
 
-/// What the administrator gets with a method.
+/// The administrator's response to a request with this method.
 async fn sent(served: &Served, method: Method, path: &str) -> (u16, String) {
     answered(served.send(method, path, Some(&served.admin), None).await).await
 }
@@ -34,7 +34,7 @@ async fn run_answers_with_the_output_of_a_command() {
         let (seen, body) = run(path).await;
         assert!(seen == status && body.starts_with(words), "{path}: {seen} {body}");
     }
-    // There is nothing to run.
+    // There is no command to run.
     assert_eq!(run("p/app").await.0, 500);
     assert_eq!(sent(&served, Method::GET, "/run/default/p/app?cmd=true").await.0, 405);
     served.end().await;
@@ -91,7 +91,7 @@ async fn debug_endpoints_need_their_subresource() {
     for path in ["/logs/../../etc/passwd", "/logs/..%2f..%2fetc%2fpasswd", "/logs//etc/passwd"] {
         assert_eq!(served.get(path).await, (404, "404 page not found\n".to_owned()), "{path}");
     }
-    // A kubelet without enableSystemLogQuery does not look at queries.
+    // A kubelet without enableSystemLogQuery ignores queries.
     assert_eq!(served.get("/logs/?query=kubelet").await, (200, page));
 
     let (status, text) = served.get("/statusz").await;

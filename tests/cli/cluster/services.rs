@@ -1,4 +1,4 @@
-//! Services of the cluster: pods of the node reach their ClusterIPs by the agent's table, unless kube-proxy serves them.
+//! Services of the cluster: the node's pods reach their ClusterIPs through the agent's table, unless kube-proxy serves them.
 
 use cluster::{Key, Kind};
 use jiff::Timestamp;
@@ -9,14 +9,14 @@ use crate::command::*;
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 
-/// A script without quotes, which says its name to each client.
+/// A script without quotes that sends its name to each client.
 fn says(name: &str) -> String {
     format!(
         "exec perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalPort => 8080) or die; while ($c = $s->accept) {{ print $c qq({name}); close $c }}'"
     )
 }
 
-/// Creates what the API server and its controllers would: a Service and the slice of its endpoints.
+/// Creates the objects of the API server and its controllers: a Service and its EndpointSlice.
 fn create_service(joined: &Joined, name: &str, address: &str, endpoints: &[&str]) {
     let labels = json!({"kubernetes.io/service-name": name});
     let endpoint = |address| json!({"addresses": [address], "conditions": {"ready": true}});
@@ -46,13 +46,13 @@ fn create_service(joined: &Joined, name: &str, address: &str, endpoints: &[&str]
     }
 }
 
-/// The address of a pod at the server, once it has one.
+/// The address in a pod's status, once it is set.
 async fn address_of(joined: &Joined, name: &str) -> String {
     let pod = joined.wait_for_pod(name, "an address", |pod| pod["status"]["podIP"].is_string());
     pod.await["status"]["podIP"].as_str().unwrap().to_owned()
 }
 
-/// Runs a client in a pod until it hears what is expected.
+/// Runs a client in a pod until it receives `expected`.
 async fn hears(joined: &Joined, pod: &str, at: &str, expected: &str) {
     let script = format!("exec timeout 5 bash -c 'exec 3<>/dev/tcp/{at} && cat <&3'");
     harness::eventually(PATIENCE, &format!("{expected:?} at {at}"), async || {
@@ -71,7 +71,7 @@ async fn pods_reach_cluster_ips_without_the_api_server_and_after_the_runtime_was
     let agent = joined.agent(&[]);
     joined.wait_for_ready_node().await;
     create_service(&joined, "early", "10.96.0.6", &[]);
-    // A proxy ends with its runtime; the next one gets the table again.
+    // The proxy ends with its runtime; the next one gets the table again.
     let asked = || json!(joined.server.count(&format!("GET {SLICES}")));
     wait("a watch of slices", asked, |count| count.as_u64() >= Some(2)).await;
     joined.replace_runtime().await;
@@ -83,7 +83,7 @@ async fn pods_reach_cluster_ips_without_the_api_server_and_after_the_runtime_was
     }
     create_service(&joined, "web", "10.96.0.7", &[&address_of(&joined, "one").await]);
     hears(&joined, "client", "10.96.0.7/80", "one").await;
-    // The endpoints change.
+    // Change the endpoints.
     let slice = Key::new(Kind::of("discovery.k8s.io/v1", "EndpointSlice"), "default", "web-1");
     let two = address_of(&joined, "two").await;
     let change = |slice: &mut Value| {
@@ -97,7 +97,7 @@ async fn pods_reach_cluster_ips_without_the_api_server_and_after_the_runtime_was
     joined.end(agent).await;
 }
 
-/// What a node's condition says that its pods lack.
+/// Waits until the node's condition contains a text, or does not.
 async fn lacks(joined: &Joined, text: &str, expected: bool) {
     let says = |node: &Value| {
         let message = condition(node, "PodNetworkLimited")["message"].clone();
@@ -106,7 +106,7 @@ async fn lacks(joined: &Joined, text: &str, expected: bool) {
     wait(&format!("the condition has {text:?}: {expected}"), || joined.node(), says).await;
 }
 
-/// The rights of a kubelet are not enough.
+/// The permissions of a kubelet are not sufficient.
 #[tokio::test]
 async fn slices_that_are_forbidden_are_said_in_a_condition() {
     let joined = Joined::new(ApiServer::start()).await;
@@ -126,7 +126,7 @@ async fn services_are_left_to_kube_proxy() {
     joined.wait_for_ready_node().await;
     agent.stop().await;
     assert_eq!(joined.server.count(&format!("GET {SLICES}")), 0);
-    // One that is on the node before, and is deleted later.
+    // The pod is on the node before the agent starts, and is deleted later.
     let proxy = pod("kube-proxy", "sleep 3600")
         .replace("{name: kube-proxy}", "{name: kube-proxy, labels: {k8s-app: kube-proxy}}")
         .replace("spec:\n", "spec:\n  hostNetwork: true\n");

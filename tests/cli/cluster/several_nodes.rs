@@ -1,4 +1,4 @@
-//! Several nodes of one cluster on one machine: each has a runtime, an agent and ports of its own.
+//! Several nodes of one cluster on one machine: each has its own runtime, agent and ports.
 
 use cluster::{Key, Kind, Part};
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use super::api_server::ApiServer;
 use super::joined::{Joined, KUBELET_CONFIGURATION, condition, pod, wait};
 use crate::command::*;
 
-/// A second node beside that of [`Joined`].
+/// A second node in addition to that of [`Joined`].
 pub(crate) struct Second {
     place: Place,
     runtime: Running,
@@ -16,13 +16,13 @@ pub(crate) struct Second {
 }
 
 impl Second {
-    /// A runtime and an agent of their own, at the same API server.
+    /// Starts a runtime and an agent at the same API server.
     pub(crate) async fn of(joined: &Joined, name: &'static str, more: &[&str]) -> Self {
         let place = Place::unchecked();
         let kubeconfig = place.file("kubeconfig", &joined.server.kubeconfig());
         let (runtime, endpoint) = place.runtime().await;
         let root = place.path("root");
-        // However full the disk is.
+        // No evictions, however full the disk is.
         let calm = place.file("calm.yaml", &format!("{KUBELET_CONFIGURATION}evictionHard: {{}}\n"));
         let args = [
             "agent",
@@ -49,7 +49,7 @@ impl Second {
     }
 }
 
-/// The port that a node's object has of its server.
+/// The port of the kubelet's server in a node's object.
 async fn published_port(joined: &Joined, node: &str) -> u16 {
     let look = || joined.server.store().get(&Key::new(Kind::of("v1", "Node"), "", node));
     let port = |node: &Value| node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].clone();
@@ -58,7 +58,7 @@ async fn published_port(joined: &Joined, node: &str) -> u16 {
     u16::try_from(port.as_u64().unwrap()).unwrap()
 }
 
-/// Both ports that a kubelet has by default are asked for by the first node alone.
+/// Only the first node requests both default ports of a kubelet.
 #[tokio::test]
 async fn nodes_of_one_machine_have_ports_of_their_own_and_publish_them() {
     let joined = Joined::new(ApiServer::start()).await;
@@ -75,7 +75,7 @@ async fn nodes_of_one_machine_have_ports_of_their_own_and_publish_them() {
     joined.end(first).await;
 }
 
-/// A port that was named is no other one.
+/// An explicitly configured port is not replaced.
 #[tokio::test]
 async fn taken_port_that_a_file_names_is_an_error() {
     let joined = Joined::new(ApiServer::start()).await;
@@ -99,7 +99,7 @@ async fn taken_port_that_a_file_names_is_an_error() {
     joined.end_runtime().await;
 }
 
-/// Gives a node a range of addresses, as the controller-manager does, once it is there.
+/// Assigns a pod CIDR to a node once it exists, like the controller-manager.
 async fn give_range(joined: &Joined, node: &str, range: &str) {
     let key = Key::new(Kind::of("v1", "Node"), "", node);
     let look = || joined.server.store().get(&key).map(|node| node.value.clone());
@@ -112,13 +112,13 @@ async fn give_range(joined: &Joined, node: &str, range: &str) {
     joined.server.store().change(&key, Part::Main, change).unwrap();
 }
 
-/// A range that no other test on this machine has, as a rule: the bridges of root's runtimes share the machine's network.
+/// A pod CIDR that is probably unused by other tests: the bridges of root's runtimes share the machine's network.
 fn range() -> String {
     let number = Timestamp::now().as_nanosecond() / 1000;
     format!("10.{}.{}.0/24", 210 + number % 40, number / 40 % 250)
 }
 
-/// Whether an address is in a range of 256.
+/// Whether an address is in a /24 range.
 fn is_in(address: &str, range: &str) -> bool {
     address.rsplit_once('.').unwrap().0 == range.rsplit_once('.').unwrap().0
 }
@@ -130,7 +130,7 @@ async fn pods_have_addresses_of_their_nodes_ranges() {
     let mut first = joined.agent(&[]);
     let mut second = Second::of(&joined, "n2", &["--port", "0"]).await;
     let first_range = range();
-    // Both may be asked for at the same time of the clock.
+    // Both may be generated from the same time.
     let second_range = std::iter::repeat_with(range).find(|other| *other != first_range).unwrap();
     let ranges = [first_range, second_range];
     for (agent, node, range) in
@@ -147,7 +147,7 @@ async fn pods_have_addresses_of_their_nodes_ranges() {
         let address = pod["status"]["podIP"].as_str().unwrap();
         assert!(is_in(address, range), "{address} {range}");
     }
-    // A runtime does not give its pods another range; the agent asks again when they are gone.
+    // The runtime does not change the range while it has pods; the agent tries again once they are gone.
     give_range(&joined, "n1", &range()).await;
     let says = |node: &Value| condition(node, "PodNetworkLimited")["message"].clone();
     let says = |node: &Value| says(node).as_str().unwrap_or_default().contains("counts once they");

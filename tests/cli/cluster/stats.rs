@@ -1,4 +1,4 @@
-//! What the agent's HTTPS server says of the use of the node and its pods: statistics, metrics and configuration.
+//! Usage of the node and its pods from the agent's HTTPS server: statistics, metrics and configuration.
 
 use agent::local_node::kubelet_config;
 use cluster::{Key, Kind, Part};
@@ -10,10 +10,10 @@ use super::joined::{Joined, KUBELET_CONFIGURATION, pod};
 use super::server_client::{Served, answered};
 use crate::command::*;
 
-/// A script that uses a processor for a moment, writes, and stays.
+/// A script that uses CPU for a moment, writes, and keeps running.
 const BUSY: &str = "head -c 1000000 /dev/zero > $D/f; i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; echo done; sleep 3600";
 
-/// A pod that runs it, and writes to a volume.
+/// A pod that runs [`BUSY`], and writes to a volume.
 fn busy() -> String {
     let mounts = "    env: [{name: D, value: /data}]\n    volumeMounts: [{name: data, mountPath: /data}]\n    command:";
     pod("busy", BUSY).replace("    command:", mounts) + "  volumes: [{name: data, emptyDir: {}}]\n"
@@ -23,14 +23,14 @@ async fn served() -> Served {
     Served::new(Joined::new(ApiServer::start()).await).await
 }
 
-/// A summary of all that is used.
+/// The summary, once all usage is measured.
 async fn summary(served: &Served, query: &str) -> Value {
     let (status, body) = served.get(&format!("/stats/summary{query}")).await;
     assert_eq!(status, 200, "{body}");
     serde_json::from_str(&body).unwrap()
 }
 
-/// The value and the time of a metric, in milliseconds since 1970.
+/// The value and the timestamp of a metric, in milliseconds since 1970.
 fn metric(text: &str, name: &str) -> Option<(f64, Option<i64>)> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     let (value, at) = line.split_once(' ').map_or((line, None), |(value, at)| (value, Some(at)));
@@ -166,7 +166,7 @@ async fn metrics_have_the_names_and_times_of_a_kubelet() {
     let help = "# HELP container_memory_working_set_bytes [STABLE] Current working set of the container in bytes\n\
                 # TYPE container_memory_working_set_bytes gauge\n";
     assert!(text.contains(help), "{text}");
-    // metrics-server takes no value that is as old as the last one.
+    // metrics-server ignores values that are not newer than the last one.
     let (_, later) = metric(&metrics(&served, "/metrics/resource").await, &cpu).unwrap();
     assert!(later > at, "{later:?} {at:?}");
 
@@ -180,7 +180,7 @@ async fn metrics_have_the_names_and_times_of_a_kubelet() {
     assert!(metric(&text, node).is_some_and(|(value, _)| value > 0.0), "{text}");
     assert!(metric(&text, "machine_cpu_cores").is_some_and(|(value, _)| value >= 1.0));
 
-    // The pod may run before the node is known to be ready.
+    // The pod may run before the node is ready.
     let text = harness::eventually(PATIENCE, "the start of the node", async || {
         let text = metrics(&served, "/metrics").await;
         let whole = metric(&text, "kubelet_node_startup_duration_seconds");
@@ -210,7 +210,7 @@ async fn metrics_have_the_names_and_times_of_a_kubelet() {
         "kubelet_node_startup_pre_registration_duration_seconds",
         "kubelet_node_startup_registration_duration_seconds",
         "kubelet_node_startup_post_registration_duration_seconds",
-        // The token of the test is no certificate.
+        // The test uses a token, not a certificate.
         "kubelet_certificate_manager_client_ttl_seconds",
         "process_cpu_seconds_total",
         "process_open_fds",
@@ -273,7 +273,7 @@ async fn local_volume_of_a_claim_is_measured() {
         + "  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]\n";
     joined.create_pod(&manifest);
     joined.wait_for_phase("claims", "Running").await;
-    // Volumes are measured beside the first request.
+    // Volumes are measured in the background after the first request.
     let volume = harness::eventually(PATIENCE, "a volume", async || {
         let seen = summary(&served, "").await;
         let volume = seen["pods"][0]["volume"][0].clone();
@@ -298,7 +298,7 @@ async fn local_volume_of_a_claim_is_measured() {
     for name in [&mounts, &mounted] {
         assert_eq!(metric(&text, name).map(|(value, _)| value), Some(1.0), "{name} in {text}");
     }
-    // The next agent mounts nothing, and counts what is mounted.
+    // The next agent mounts nothing, and counts the existing mounts.
     let served = served.restarted().await;
     harness::eventually(PATIENCE, "the mounted volume", async || {
         let text = metrics(&served, "/metrics").await;
@@ -430,7 +430,7 @@ async fn configuration_is_the_one_in_use() {
     assert_eq!(shown["port"], served.port);
     assert_eq!((&shown["healthzPort"], &shown["readOnlyPort"]), (&json!(0), &json!(0)));
     assert_eq!(shown["authorization"]["webhook"]["cacheUnauthorizedTTL"], "1s");
-    // What the agent does, not what a kubelet would do.
+    // The agent's own behaviour, not a kubelet's.
     assert_eq!((&shown["failSwapOn"], &shown["failCgroupV1"]), (&json!(false), &json!(false)));
     assert_eq!(
         (&shown["contentType"], &shown["eventRecordQPS"]),
@@ -444,11 +444,11 @@ async fn configuration_is_the_one_in_use() {
     served.end().await;
 }
 
-/// Several agents on one machine: the port of the health that nobody asked for is the first one's, and the others have free ones.
+/// Several agents on one machine: the first one gets the default health port, and the others get free ports.
 #[tokio::test]
 async fn taken_port_of_the_health_stops_no_agent() {
     let joined = Joined::new(ApiServer::start()).await;
-    // Another test's agent may have it for a while.
+    // Another test's agent may use it for a while.
     let taken = harness::eventually(PATIENCE, "the port", async || {
         std::net::TcpListener::bind("127.0.0.1:10248").map_err(|error| error.to_string())
     })

@@ -1,4 +1,4 @@
-//! Claims of the cluster: pods have the volumes that they are bound to, and say why if they have none.
+//! Claims of the cluster: pods get the volumes that their claims are bound to, or an event with the reason.
 
 use cluster::{Key, Kind, Part};
 use jiff::Timestamp;
@@ -33,7 +33,7 @@ fn claim_key(name: &str) -> Key {
     Key::new(Kind::of("v1", "PersistentVolumeClaim"), "default", name)
 }
 
-/// A volume in this directory, for a claim of this uid.
+/// A volume with this source, bound to a claim with this uid.
 fn volume(name: &str, source: Value, claim: &Value) -> Value {
     let mut spec = json!({
         "capacity": {"storage": "1Gi"},
@@ -44,7 +44,7 @@ fn volume(name: &str, source: Value, claim: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
 }
 
-/// Waits for an event that says this.
+/// Waits for an event that contains this text.
 pub(crate) async fn wait_for_event(joined: &Joined, text: &str) {
     let told = || {
         let events = cluster::Selection::of(Kind::of("v1", "Event"));
@@ -109,7 +109,7 @@ async fn classes_of_the_cluster_choose_the_handler() {
     };
     joined.create_pod(&with("runs", "careful"));
     joined.wait_for_phase("runs", "Succeeded").await;
-    // A handler is no class.
+    // A runtime handler is not a RuntimeClass.
     joined.create_pod(&with("waits", "strict"));
     wait_for_event(&joined, "runtimeclass.node.k8s.io \"strict\" not found").await;
     create(&joined, class("strict", "strict"));

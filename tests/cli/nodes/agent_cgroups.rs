@@ -1,4 +1,4 @@
-//! Cgroups of pods under `crib agent` with `cgroupsPerQOS`: the agent makes them where it may, and else the runtime.
+//! Cgroups of pods under `crib agent` with `cgroupsPerQOS`: the agent creates them if it may, otherwise the runtime does.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use proxy::{Call, Proxy};
 
 use crate::command::*;
 
-/// A pod that is limited as a whole, because its only container is.
+/// A pod with pod-level limits, because its only container has limits.
 fn manifest(mark: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, uid: u1}}\nspec:\n  terminationGracePeriodSeconds: 0\n  containers:\n  \
@@ -17,7 +17,7 @@ fn manifest(mark: &str) -> String {
     )
 }
 
-/// The first request of a call.
+/// The request of the first call of a method.
 pub(crate) async fn request(proxy: &Proxy, method: &str) -> Value {
     let made = proxy.recording().until(|calls| {
         let mut calls = calls.iter().filter(|call| call.method == method);
@@ -66,7 +66,7 @@ async fn agent_names_pod_cgroups_below_their_class() {
     let linux = &container["config"]["linux"];
     assert_eq!(linux["resources"]["cpu_period"], "10000");
     assert_eq!(linux["resources"]["cpu_quota"], "5000");
-    // RuntimeDefault is the type that is left out as the first one.
+    // RuntimeDefault is the default value of the enum, so it is omitted.
     let seccomp = &linux["security_context"]["seccomp"];
     assert!(seccomp["profile_type"].is_null(), "{seccomp}");
 
@@ -114,7 +114,7 @@ pub(crate) async fn pods_end(root: &str) {
     .await;
 }
 
-/// The directories of a cgroup in all hierarchies that may have it.
+/// The directories of a cgroup in all hierarchies that can contain it.
 pub(crate) fn roots(root: &str) -> Vec<PathBuf> {
     let hierarchies = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten();
     let hierarchies = hierarchies.map(|entry| entry.unwrap().path().join(root));
@@ -131,7 +131,7 @@ fn pod_with(place: &Place, name: &str, mark: &str, requests: &str) {
     place.file(&format!("pods/{name}.yaml"), &text);
 }
 
-/// The weights of a process's pod and of the pod's class.
+/// The CPU weights of a process's pod and of the pod's QoS class.
 fn weights(mark: &str) -> Result<[String; 2], String> {
     let process = witness::marked(&format!("CRIB_TEST_MARK={mark}"));
     let process = process.first().ok_or(format!("no process of {mark}"))?;
@@ -169,7 +169,7 @@ async fn classes_weigh_what_their_pods_do() {
         "--cgroup-root",
         &format!("/{root}"),
     ]));
-    // Of cgroup v1, and of v2 by the agent, which computes as a kubelet, and by the runtime.
+    // With cgroup v1, and with v2: set by the agent, which uses the kubelet's formula, or by the runtime.
     let shares = |v1: [&str; 2], v2: [&str; 2], runtime: [&str; 2]| {
         [v1, v2, runtime].map(|two| two.map(str::to_owned))
     };
@@ -194,7 +194,7 @@ async fn classes_weigh_what_their_pods_do() {
     remove_classes(&root).await;
 }
 
-/// The first of the directories of a cgroup that has this file.
+/// The first directory of a cgroup that contains this file.
 fn cgroup_with(path: &str, file: &str) -> Option<PathBuf> {
     roots(path).into_iter().find(|directory| directory.join(file).exists())
 }
@@ -234,7 +234,7 @@ async fn killed_agent_is_continued_and_unknown_cgroups_are_removed() {
     .await;
     agent.signal(Signal::SIGKILL);
     agent.end().await;
-    // What a pod that is unknown to the next agent has left: a process in its cgroup.
+    // The remains of a pod that the next agent does not know: a process in its cgroup.
     let left = format!("{root}/kubepods/besteffort/podleft");
     let parent = cgroup_with(&format!("{root}/kubepods/besteffort"), "pids.max").unwrap();
     let orphan = parent.join("podleft");
@@ -243,7 +243,7 @@ async fn killed_agent_is_continued_and_unknown_cgroups_are_removed() {
     std::fs::write(orphan.join("cgroup.procs"), process.id().to_string()).unwrap();
     std::fs::remove_file(place.path("pods/p.yaml")).unwrap();
     let agent = place.start(&args);
-    // Reaped here, or its cgroup would not be empty.
+    // Reap the process, or its cgroup would not be empty.
     let ended = tokio::task::spawn_blocking(move || process.wait());
     let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap().unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(9));
@@ -258,7 +258,7 @@ async fn killed_agent_is_continued_and_unknown_cgroups_are_removed() {
     remove_classes(&root).await;
 }
 
-/// Removes a root that a test has named, with the cgroups of pods that have ended since their agent did.
+/// Removes a test's root cgroup, with the cgroups of pods that outlived their agent.
 pub(crate) async fn remove_classes(root: &str) {
     let roots = roots(root);
     harness::eventually(PATIENCE, "the cgroups to be gone", || async {

@@ -1,10 +1,10 @@
-//! Flags of `crib agent` that have a kubelet's names, its configuration file, and what it shows over HTTP.
+//! Flags of `crib agent` with a kubelet's names, its configuration file, and its HTTP endpoints.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::command::*;
 
-/// A pod of one container that runs for long, with these lines in its spec and this in the container.
+/// A pod of one long-running container, with these lines in its spec and in its container.
 pub(crate) fn pod(name: &str, spec: &str, container: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 1\n{spec}  containers: \
@@ -17,7 +17,7 @@ pub(crate) fn free_port() -> u16 {
     harness::ports::free().unwrap()
 }
 
-/// The status line and the body of the answer; `None` while nothing listens.
+/// The status line and the body of the response; `None` if nothing listens.
 pub(crate) async fn get(port: u16, path: &str) -> Option<(String, String)> {
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -29,7 +29,7 @@ pub(crate) async fn get(port: u16, path: &str) -> Option<(String, String)> {
     Some((status.to_owned(), body.to_owned()))
 }
 
-/// The pods that the agent shows: names, phases and reasons, sorted.
+/// The pods that the agent reports: names, phases and reasons, sorted.
 pub(crate) async fn shown(port: u16) -> (Vec<String>, Value) {
     let Some((_, body)) = get(port, "/pods").await else {
         return (Vec::new(), Value::Null);
@@ -46,7 +46,7 @@ pub(crate) async fn shown(port: u16) -> (Vec<String>, Value) {
     (lines, list)
 }
 
-/// Waits until the agent shows these pods, and returns the list.
+/// Waits until the agent reports these pods, and returns the list.
 pub(crate) async fn wait_until_shown(port: u16, expected: &[&str]) -> Value {
     harness::eventually(PATIENCE, &format!("the pods {expected:?}"), async || {
         let (seen, list) = shown(port).await;
@@ -119,7 +119,7 @@ async fn agent_takes_pods_by_its_flags_and_configuration() {
         assert_ne!(ip("hostIP"), "127.0.0.1", "{running}");
     }
 
-    // A flag wins over the file, and the file over the defaults: two pods, and a sysctl that is not safe.
+    // Flags take precedence over the file, and the file over the defaults: two pods, and an unsafe sysctl.
     let sysctl = "  securityContext: {sysctls: [{name: kernel.msgmax, value: '8192'}]}\n";
     place.file("pods/b.yaml", &pod("b", &format!("{tolerant}{sysctl}"), ""));
     wait_for(&[a, "b Running ", others[0], others[1]]).await;
@@ -141,7 +141,7 @@ async fn agent_takes_pods_by_its_flags_and_configuration() {
         assert!(ended.err.contains(words), "no {words:?} in:\n{}", ended.err);
     }
 
-    // The next agent finds the pods running.
+    // The next agent finds the running pods.
     let next = place.start(&given);
     wait_for(&[a, "b Running ", "c Failed OutOfpods", others[0], others[1]]).await;
     next.signal(Signal::SIGTERM);

@@ -1,4 +1,4 @@
-//! Swap of containers under `crib agent` with `memorySwap` in its configuration, on a node whose kernel can limit swap.
+//! Swap of containers under `crib agent` with `memorySwap` in its configuration, on a node whose kernel supports swap limits.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use crate::command::*;
 
-/// Gives a command another `/proc/meminfo` ($0) and a `/sys/fs/cgroup` with the unified hierarchy and limits of swap.
+/// Runs a command with another `/proc/meminfo` ($0), and with a `/sys/fs/cgroup` that has the unified hierarchy and swap limits.
 const NODE: &str = "set -e; own=$(sed -n s/^0:://p /proc/self/cgroup); \
     mount -t tmpfs cgroup /sys/fs/cgroup; mkdir -p /sys/fs/cgroup/$own; \
     touch /sys/fs/cgroup/cgroup.controllers /sys/fs/cgroup/$own/memory.swap.max; \
@@ -23,7 +23,7 @@ const PODS: [(&str, &str); 4] = [
     ("besteffort", "{}"),
 ];
 
-/// Starts the agent on such a node. A namespace of its own keeps the mounts from everybody else.
+/// Starts the agent on such a node. Its own mount namespace hides the mounts from other processes.
 fn agent(place: &Place, args: &[&str]) -> Running {
     let crib = place.command(args);
     let meminfo = place.file("meminfo", MEMINFO);
@@ -45,7 +45,7 @@ fn agent(place: &Place, args: &[&str]) -> Running {
     Running::start(command)
 }
 
-/// What CreateContainer has for `memory.swap.max`, by the pod's name.
+/// `memory.swap.max` in CreateContainer, by the pod's name.
 async fn swap_limits(behavior: &str) -> BTreeMap<String, String> {
     let place = Place::unchecked();
     let (runtime, endpoint) = place.runtime().await;
@@ -81,7 +81,7 @@ async fn swap_limits(behavior: &str) -> BTreeMap<String, String> {
     let agent = agent(&place, &args);
     let created = proxy.recording().until(|calls| {
         let calls = calls.iter().filter(|call| call.method == "CreateContainer");
-        // A call is there before its message has arrived.
+        // A call is recorded before its message arrives.
         let requests = calls.map(Call::request).filter(|request| !request.is_null());
         let limits: BTreeMap<String, String> = requests.map(|request| limit(&request)).collect();
         (limits.len() == PODS.len()).then_some(limits)
@@ -107,7 +107,7 @@ fn table(rows: [(&str, &str); 4]) -> BTreeMap<String, String> {
 
 #[tokio::test]
 async fn limited_swap_is_shared_by_memory_requests_of_burstable_pods() {
-    // A quarter of the memory, and so of the swap. Without a request, none; if request and limit are equal, none.
+    // A quarter of the memory, and thus of the swap. None without a request, or if request and limit are equal.
     let expected =
         table([("burstable", "536870912"), ("fixed", "0"), ("equal", "0"), ("besteffort", "0")]);
     assert_eq!(swap_limits("LimitedSwap").await, expected);

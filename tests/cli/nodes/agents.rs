@@ -1,11 +1,11 @@
-//! `crib agent` on a runtime that several agents share, and in the mode of a kubelet.
+//! `crib agent` on a runtime that several agents share, and in kubelet mode.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
 use crate::command::*;
 
-/// A runtime, and agents that use it.
+/// A runtime, and agents that share it.
 struct Shared {
     place: Place,
     endpoint: String,
@@ -37,7 +37,7 @@ impl Shared {
         self.place.start(&args)
     }
 
-    /// The names of the pods that run, sorted.
+    /// The names of the running pods, sorted.
     async fn ready(&self) -> String {
         let args = ["pods", "--runtime-endpoint", &self.endpoint, "--state", "ready", "-o", "json"];
         let ended = self.place.crib(&args).await.exits(0);
@@ -77,12 +77,12 @@ async fn agent_ends_pods_of_other_agents_only_if_it_adopts_the_node() {
     let (runtime, endpoint) = place.runtime().await;
     let shared = Shared { place, endpoint };
 
-    // As a kubelet: any file name, unknown fields ignored, the node's name in the pod's.
+    // Like a kubelet: any file name, unknown fields ignored, the node's name in the pod's.
     let one = shared.start("one", "static", &["--manifest-mode", "kubelet"]);
     shared.place.file("static/web", POD);
     shared.wait_for("web-node-1").await;
 
-    // Another agent has its own pod and leaves the first one alone, also when its own ends.
+    // Another agent has its own pod. It does not affect the first one, even when its own ends.
     let two = shared.start("two", "pods", &[]);
     let own = POD.replace("name: web", "name: own").replace("  unknownField: 1\n", "");
     shared.place.file("pods/own.yaml", &own);
@@ -90,7 +90,7 @@ async fn agent_ends_pods_of_other_agents_only_if_it_adopts_the_node() {
     std::fs::remove_file(shared.place.path("pods/own.yaml")).unwrap();
     shared.wait_for("web-node-1").await;
 
-    // A manifest that becomes unreadable ends its pod in kubelet mode.
+    // In kubelet mode, a manifest that becomes unreadable stops its pod.
     shared.place.file("static/web", "kind: [");
     shared.wait_for("").await;
     shared.place.file("static/web", POD);
@@ -117,7 +117,7 @@ async fn second_agent_is_kept_from_a_root_directory() {
     let pod = POD.replace("  unknownField: 1\n", "");
     shared.place.file("pods/web.yaml", &pod);
     shared.wait_for("web").await;
-    // Other users stay out of the volumes in it.
+    // Other users cannot enter the directory, which contains volumes.
     assert_eq!(std::fs::metadata(&root).unwrap().permissions().mode() & 0o7777, 0o700);
 
     let second = shared.start("root", "none", &[]).end().await.exits(3);
@@ -126,7 +126,7 @@ async fn second_agent_is_kept_from_a_root_directory() {
     second.err_has(refusal);
     assert_eq!(shared.ready().await, "web");
 
-    // One that was killed keeps nobody out.
+    // A killed agent does not block the next one.
     first.signal(Signal::SIGKILL);
     first.end().await;
     let third = shared.start("root", "none", &[]);
@@ -200,7 +200,7 @@ async fn signal_ends_agent_that_reads_many_objects_and_next_agent_has_them_all()
     runtime.stop().await;
 }
 
-/// A file of a directory that the agent follows: it is named, and the rest of the directory goes on.
+/// A bad file in a watched directory: the error names it, and the other files still apply.
 #[rstest]
 #[case::manifest("pods/bomb.yaml", "kind: Pod", "web")]
 #[case::object("objects/bomb.yaml", "kind: ConfigMap", "web")]

@@ -1,4 +1,4 @@
-//! Devices of a plugin in containers of a real runtime.
+//! Devices of a device plugin in containers of a real runtime.
 
 #[path = "../../../agent/managers/tests/node/plugin.rs"]
 #[allow(dead_code, reason = "shared with the tests of the managers")]
@@ -10,7 +10,7 @@ use cri::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use crate::command::*;
 use plugin::{GPU, Running as RunningPlugin, Script};
 
-/// A pod that says what it has of its devices, and runs on.
+/// A pod that prints what it got from its devices, and keeps running.
 fn manifest(name: &str) -> String {
     let script = "echo has=$NVIDIA_VISIBLE_DEVICES version=$(cat /opt/version); \
                   test -c /dev/$NVIDIA_VISIBLE_DEVICES && echo node; exec sleep 3600";
@@ -20,8 +20,8 @@ fn manifest(name: &str) -> String {
     )
 }
 
-/// Registers the plugin once the agent listens, which it may not do yet, and waits until the agent knows its two devices: pods that ask
-/// for them before are rejected.
+/// Registers the plugin once the agent listens, and waits until the agent has its two devices: earlier pods that request them are
+/// rejected.
 async fn registered(place: &Place, script: &Script) -> RunningPlugin {
     let directory = place.path("agent/device-plugins");
     wait_for_socket(&directory.join("kubelet.sock")).await;
@@ -37,7 +37,7 @@ async fn wait_for_socket(socket: &std::path::Path) {
     .await;
 }
 
-/// Waits until the agent knows so many devices.
+/// Waits until the agent has this many devices.
 async fn wait_for_devices(place: &Place, count: usize) {
     let socket = place.path("agent/pod-resources/kubelet.sock");
     wait_for_socket(&socket).await;
@@ -52,7 +52,7 @@ async fn wait_for_devices(place: &Place, count: usize) {
     .await;
 }
 
-/// All that containers have written.
+/// The output of all containers.
 fn logs(place: &Place) -> String {
     fn walk(directory: &std::path::Path, text: &mut String) {
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -99,7 +99,7 @@ async fn devices_of_plugins_are_in_containers_and_stay_theirs_when_the_agent_is_
     drop(agent.end().await);
     drop(plugin);
     let agent = place.start(&args);
-    // Its predecessor's sockets are gone then.
+    // Then the previous plugin's socket is gone.
     let gone = place.path("agent/device-plugins/nvidia.com-gpu.sock");
     eventually("the agent wants plugins to register again", || {
         gone.exists().then(|| gone.display().to_string()).into_iter().collect()
@@ -134,7 +134,7 @@ async fn agent_finds_device_plugins_by_their_sockets_until_these_are_removed() {
     let args =
         ["agent", "--runtime-endpoint", &endpoint, "--manifests", &manifests, "--root-dir", &root];
     let script = Script::new(&["nvidia0", "nvidia1"]);
-    // It may be there before the agent.
+    // The socket may exist before the agent starts.
     let registry = place.path("agent/plugins_registry");
     let (_plugin, mut told) = plugin::start_to_be_found(&registry, "v1beta1", &script);
     let agent = place.start(&args);

@@ -1,4 +1,4 @@
-//! `crib kubelet`: a kubelet's command line, its exit codes, and what systemd is told.
+//! `crib kubelet`: a kubelet's command line, its exit codes, and its notifications to systemd.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -15,7 +15,7 @@ use crate::nodes::agent_flags::{free_port, get, pod, wait_until_shown};
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
-/// A kubelet of its own beside a runtime, which runs static pods.
+/// A kubelet with its own runtime, which runs static pods.
 struct Kubelet {
     place: Place,
     runtime: Running,
@@ -153,7 +153,7 @@ fn oom_score(process: &str) -> i32 {
     score.trim().parse().unwrap()
 }
 
-/// How many files a process may open, by its soft and its hard limit.
+/// The soft and the hard limit of a process's open files.
 fn open_files(process: &str) -> [u64; 2] {
     let limits = std::fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
     let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
@@ -161,7 +161,7 @@ fn open_files(process: &str) -> [u64; 2] {
     [limits.next().unwrap(), limits.next().unwrap()]
 }
 
-/// Runs a kubelet with these flags, and shows its process.
+/// Runs a kubelet with these flags, and applies `show` to its process id.
 async fn process_with<T>(flags: &[&str], show: impl Fn(&str) -> T) -> T {
     let kubelet = Kubelet::new().await;
     let agent = Running::start(kubelet.command(flags));

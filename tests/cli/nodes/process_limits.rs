@@ -1,10 +1,10 @@
-//! Limits of the process (`ulimit`) that are too low to work with: one line, and nothing left behind.
+//! Process limits (`ulimit`) that are too low: one line of output, and nothing left behind.
 
 use crate::command::*;
 use crate::runs::run::pod;
 
-/// A command as an ordinary user, whom limits of processes hold for, after `ulimit`. With pipes: a limit of file sizes is one of
-/// what a test would read, too.
+/// A command of an ordinary user, for whom process limits apply, after `ulimit`. Its outputs are pipes: a limit of file sizes would
+/// also apply to files that a test reads.
 fn limited(place: &Place, ulimit: &str, args: &[&str]) -> tokio::process::Command {
     place.as_ordinary_user(after_ulimit(place, ulimit, args))
 }
@@ -78,7 +78,7 @@ async fn soft_limits_that_are_too_low_are_raised() {
     assert_eq!(ended.out, "p/main | done\n");
 }
 
-/// The kernel would kill the runtime, or the keeper with its pod.
+/// Otherwise the kernel would kill the runtime, or the keeper with its pod.
 #[tokio::test]
 async fn log_longer_than_limit_of_files_does_not_end_pod() {
     let place = Place::new();
@@ -88,7 +88,7 @@ async fn log_longer_than_limit_of_files_does_not_end_pod() {
     ended.err_has("container main ended with exit code 7");
 }
 
-/// The processes of a rootless pod count as those of its user, so that the runtime and the run cannot have any more either.
+/// Processes of a rootless pod count as its user's, so the runtime and the run cannot start any more either.
 #[tokio::test]
 async fn run_ends_whose_pod_takes_all_processes_of_its_user() {
     harness::needs!(Root);
@@ -114,7 +114,7 @@ spec:
       }
 "#;
     let manifest = place.file("p.yaml", bomb);
-    // No other test has processes of this user.
+    // Other tests have no processes of this user.
     let user = 3_000_000 + std::process::id() % 1_000_000;
     let run = after_ulimit(&place, "-u 150", &["run", &manifest]);
     let mut run = Running::start(place.as_user(user, run));

@@ -1,11 +1,11 @@
-//! The agent's ports for anyone who can connect: health, pods, statistics and metrics, without a cluster.
+//! The agent's ports without authentication: health, pods, statistics and metrics, without a cluster.
 
 use proxy::Proxy;
 
 use super::agent_flags::{free_port, get, pod, wait_until_shown};
 use crate::command::*;
 
-/// An agent with a pod, whose calls to the runtime go by a proxy with these faults.
+/// An agent with a pod, whose calls to the runtime go through a proxy with these faults.
 struct Shown {
     place: Place,
     runtime: Running,
@@ -162,7 +162,7 @@ async fn failed_measurement_is_an_error_and_a_metric() {
     let (status, body) = shown.get("/metrics/cadvisor").await;
     assert_eq!(status, "200 OK");
     assert!(body.contains("\ncontainer_scrape_error 1\n"), "{body}");
-    // The node is measured all the same.
+    // The node is still measured.
     assert!(body.contains("id=\"/\"") && !body.contains("container=\"app\""), "{body}");
     assert_eq!(shown.get("/healthz").await, ("200 OK".to_owned(), "ok".to_owned()));
     shown.end().await;

@@ -1,11 +1,11 @@
-//! `crib runtime` and `crib agent` where something is in the way: one sentence that says what, and what to do.
+//! `crib runtime` and `crib agent` if something prevents their start: one sentence with the cause and the remedy.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 
 use crate::command::*;
 
-/// It could not start, and said so in one line.
+/// Asserts that the command could not start, and printed one line about it.
 fn assert_refused(ended: &Ended, words: &[&str]) {
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert_eq!(ended.out, "");
@@ -44,7 +44,7 @@ async fn runtime_rejects_occupied_socket_path() {
     );
 }
 
-/// As in Bazel's sandboxes. Its sockets are in another directory, where other commands find them.
+/// As in Bazel's sandboxes. The sockets are in another directory, where other commands find them.
 #[tokio::test]
 async fn run_takes_temporary_directory_of_any_length() {
     let place = Place::new();
@@ -89,14 +89,14 @@ async fn runtime_serves_when_log_is_not_writable() {
         place.path("state").to_str().unwrap(),
     ]);
     command.stderr(full);
-    // Standard input is at its end from the start: it serves, says so, and ends.
+    // Standard input is at its end from the start: the runtime serves, prints its line, and exits.
     let ended = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     assert!(!socket.exists());
     place.wait_until_clean().await;
 }
 
-/// Its keepers work in other directories.
+/// The keepers work in other directories.
 #[tokio::test]
 async fn runtime_runs_pods_with_relative_state_directory() {
     let place = Place::new();
@@ -176,7 +176,7 @@ async fn runtime_announces_socket_and_removes_it_at_exit() {
         runtime.stop().await;
         assert!(!socket.exists());
     }
-    // The file of one that was killed does not keep the next from starting.
+    // The file of a killed one does not prevent the next from starting.
     let mut killed = place.start(&args);
     killed.line_with("listening").await;
     killed.signal(Signal::SIGKILL);
@@ -240,7 +240,7 @@ async fn agent_runs_manifests_and_leaves_pods_running_at_exit() {
     runtime.stop().await;
 }
 
-/// Everything below a directory that is no directory; nothing when there is none.
+/// Everything below a directory, without directories; empty if it does not exist.
 fn walk(dir: &std::path::Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return Vec::new();

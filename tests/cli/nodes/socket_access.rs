@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use crate::command::*;
 
-/// What each client says of the socket, and what to do.
+/// The message of each client, with the remedy.
 const DENIED: &str = "run crib as the socket's owner, as root or in the socket's group, or choose another runtime with --runtime-endpoint: \
     Permission denied (os error 13)\n";
 
@@ -24,7 +24,7 @@ async fn clients_of_other_users_are_told_what_to_do() {
     std::fs::set_permissions(place.path("closed"), Permissions::from_mode(0o700)).unwrap();
 
     let config = user.file("pod.json", r#"{"metadata": {"name": "p", "namespace": "default"}}"#);
-    // The socket is root's; the second one is in a directory of root's.
+    // The first socket belongs to root; the second one is in a directory of root.
     for socket in [open, closed] {
         let endpoint = format!("unix://{}", socket.display());
         let manifests = user.path("").display().to_string();

@@ -1,4 +1,4 @@
-//! Where `crib agent` finds static pods if a kubelet's configuration file says it.
+//! The sources of static pods in a kubelet's configuration file.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,12 +8,12 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::command::*;
 use crate::nodes::agent_flags::{free_port, pod, wait_until_shown};
 
-/// Answers a manifest to requests with the header `X-Token: right`.
+/// Responds to requests that have the header `X-Token: right` with a manifest.
 async fn serve(listener: TcpListener, manifest: Arc<Mutex<String>>) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let manifest = manifest.lock().unwrap().clone();
-        // A client that goes away is no concern of the others.
+        // A client that disconnects does not affect others.
         let _ = answer(stream, &manifest).await;
     }
 }
@@ -53,7 +53,7 @@ impl Agent {
     }
 }
 
-/// A link's target changes without an event in the directory that has the link.
+/// When the target of a link changes, there is no event in the directory of the link.
 #[tokio::test]
 async fn configuration_file_says_where_static_pods_are_and_how_often_they_are_read() {
     let place = Place::unchecked();
@@ -85,7 +85,7 @@ async fn configuration_file_says_where_static_pods_are_and_how_often_they_are_re
     let ended = agent.agent.end().await.exits(0);
     assert!(!ended.err.contains("have no effect"), "{ended:?}");
 
-    // A flag wins, and its manifests are crib's own.
+    // A flag takes precedence, and its manifests are crib's own.
     place.file("own/flag.yaml", &pod("flag", "", ""));
     let own = place.path("own");
     let flags = ["--config", &config, "--manifests", own.to_str().unwrap()];

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use crate::command::*;
 use crate::runs::run::{CANNOT_PULL, daemon, pod, stubborn};
 
-/// What a container runs until SIGTERM.
+/// The script of a container that runs until SIGTERM.
 const FOREVER: &str = "trap 'exit 0' TERM; echo up; while true; do sleep 0.1; done";
 
-/// Ends what runs in the background when a test fails: nothing else would.
+/// Stops the runs in the background when a test fails: nothing else would.
 pub(crate) struct Downs<'p>(pub(crate) &'p Place);
 
 impl Drop for Downs<'_> {
@@ -18,7 +18,7 @@ impl Drop for Downs<'_> {
     }
 }
 
-/// Starts a run in the background, which has to succeed.
+/// Starts a run in the background; it must succeed.
 pub(crate) async fn start(place: &Place, args: &[&str]) -> Ended {
     let mut all = vec!["run", "--name"];
     all.extend(args);
@@ -27,24 +27,24 @@ pub(crate) async fn start(place: &Place, args: &[&str]) -> Ended {
     ended
 }
 
-/// The output of a command that has to succeed.
+/// The output of a command that must succeed.
 pub(crate) async fn out(place: &Place, args: &[&str]) -> String {
     let ended = place.crib(args).await;
     assert_eq!(ended.code, Some(0), "crib {args:?}: {ended:?}");
     ended.out
 }
 
-/// Waits until a container says that it is up. Before, it has no handler for SIGTERM, and would take its whole grace period.
+/// Waits until a container prints that it is up. Before, it does not handle SIGTERM, and would take its whole grace period.
 async fn is_up(place: &Place, args: &[&str]) {
     let mut all = vec!["logs", "--follow"];
     all.extend(args);
     let mut logs = place.start(&all);
     logs.line_with("up").await;
-    // One that is dropped may still be there when the place is looked at.
+    // A process that is only dropped may still exist when the place is checked.
     logs.child.kill().await.unwrap();
 }
 
-/// Waits until the only run has printed all of these words, in the foreground or later.
+/// Waits until the only run has printed all of these words.
 pub(crate) async fn printed(place: &Place, started: &Ended, words: &[&str]) {
     let log = || {
         let mut runs = std::fs::read_dir(place.path("tmp")).unwrap();
@@ -61,12 +61,12 @@ pub(crate) async fn printed(place: &Place, started: &Ended, words: &[&str]) {
     .await;
 }
 
-/// Where the runs of a place register.
+/// The directory in which the runs of a place register.
 fn registry(place: &Place) -> PathBuf {
     place.path("xdg/crib-runs")
 }
 
-/// The commands of runs in the background.
+/// The processes of runs in the background.
 fn commands(place: &Place) -> Vec<Pid> {
     let lines = place.left();
     let commands = lines.iter().filter(|line| line.contains("run --detached"));
@@ -101,7 +101,7 @@ async fn named_run_is_listed_and_gone_after_down() {
     is_up(&place, &["web"]).await;
     assert_eq!(out(&place, &["exec", "web", "hostname"]).await, "web\n");
 
-    // A second one, whose pod has the same name.
+    // A second run, whose pod has the same name.
     start(&place, &["second", &manifest]).await;
     for run in ["first", "second"] {
         is_up(&place, &["--run", run, "web"]).await;
@@ -238,7 +238,7 @@ async fn failure_of_pod_is_told_before_command_ends() {
     assert_eq!(ended, "broken: 1 Pending\n");
 }
 
-/// A pod that does not start: its registry never answers.
+/// A pod that does not start: its registry never responds.
 fn waiting(place: &Place) -> (std::net::TcpListener, String) {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let image = format!("{}/x:1", silent.local_addr().unwrap());
@@ -259,7 +259,7 @@ async fn run_ends_with_command_that_waits_for_its_start(
     let _downs = Downs(&place);
     let (silent, manifest) = waiting(&place);
     let starting = Running::start(place.command(&["run", "--name", "p", &manifest]));
-    // Now it pulls.
+    // Now the pod's image is being pulled.
     let accepted = tokio::task::spawn_blocking(move || silent.accept().unwrap());
     let _connection = accepted.await.unwrap();
     starting.signal(signal);
@@ -274,7 +274,7 @@ async fn down_kills_stubborn_pods_with_force() {
     let place = Place::new();
     let _downs = Downs(&place);
     start(&place, &["p", &stubborn(&place)]).await;
-    // The grace period is as long as the patience of the test.
+    // The grace period is as long as the test's time limit.
     let ended = place.crib(&["down", "--force", "p"]).await.exits(0);
     assert_eq!((ended.out.as_str(), ended.err.as_str()), ("p: 1 Running\n", ""));
 }
@@ -322,7 +322,7 @@ async fn down_removes_what_killed_run_and_runtime_left() {
         panic!("one run, one command: {:#?}", place.left())
     };
     let runtime = place.left().iter().find_map(|line| daemon(line)).unwrap();
-    // Stopped first, so that it does not see the end of its runtime.
+    // Stopped first, so that it does not notice its runtime's end.
     kill(*command, Signal::SIGSTOP).unwrap();
     kill(Pid::from_raw(runtime), Signal::SIGKILL).unwrap();
     kill(*command, Signal::SIGKILL).unwrap();
@@ -344,7 +344,7 @@ async fn down_waits_for_runtime_of_killed_run() {
     for command in commands(&place) {
         kill(command, Signal::SIGKILL).unwrap();
     }
-    // The runtime sees the end of its command, and removes everything, perhaps before this is asked for.
+    // The runtime notices the end of its command and removes everything, perhaps before the next command runs.
     let ended = place.crib(&["down", "p"]).await;
     assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
     place.wait_until_clean().await;
@@ -354,11 +354,11 @@ async fn down_waits_for_runtime_of_killed_run() {
 async fn timeout_ends_run_in_background() {
     let place = Place::new();
     let _downs = Downs(&place);
-    // The time may be over when it has started, and its handler for SIGTERM is not there yet.
+    // The time may be over when the container has started, before it handles SIGTERM.
     let manifest = pod("web", FOREVER).replace("PeriodSeconds: 60", "PeriodSeconds: 10");
     let manifest = place.file("web.yaml", &manifest);
     let ended = place.crib(&["run", "--name", "web", "--timeout", "3s", &manifest]).await;
-    // On a slow machine it is over before the pod has started.
+    // On a slow machine the time is over before the pod has started.
     assert!(matches!(ended.code, Some(0 | 124)), "{ended:?}");
     place.wait_until_clean().await;
     assert!(!registry(&place).exists());

@@ -1,9 +1,10 @@
-//! What a box allows decides the isolation, and not who asks: root of a container has less power than root of a machine.
+//! The permissions of the environment decide the isolation, not the user: root in a container has fewer rights than root of a
+//! machine.
 
 use crate::command::*;
 use crate::runs::run::pod;
 
-/// The capabilities of Docker's and Podman's containers; Podman's have no more.
+/// The capabilities of Docker's and Podman's containers; Podman's have no additional ones.
 const DOCKER: &str = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service,+net_raw,\
     +sys_chroot,+mknod,+audit_write,+setfcap";
 /// As with `--cap-add SYS_ADMIN`.
@@ -13,7 +14,7 @@ const DOCKER_WITH_NAMESPACES: &str = "-all,+chown,+dac_override,+fowner,+fsetid,
 const PODMAN_WITH_NETWORKS: &str = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,\
     +net_bind_service,+sys_chroot,+setfcap,+sys_admin,+net_admin";
 
-/// A command for a box with these capabilities at most.
+/// A command in an environment with at most these capabilities.
 fn in_box(place: &Place, capabilities: &str, words: &[&str]) -> tokio::process::Command {
     let bounds = format!("--bounding-set={capabilities}");
     by_setpriv(place, [bounds.as_str(), "--inh-caps=-all"], words)
@@ -76,7 +77,7 @@ async fn root_gets_what_its_box_allows(
 
 #[rstest]
 #[case::root("root", "isolation root is unavailable: this process lacks CAP_SYS_ADMIN;")]
-// Linux 5.12 lets root be mapped by those only who may give files capabilities.
+// Since Linux 5.12, only processes with CAP_SETFCAP may map root.
 #[case::rootless("rootless", "isolation rootless is unavailable: failed to map the user id")]
 #[tokio::test]
 async fn isolation_that_was_asked_for_is_named_with_what_is_missing(
@@ -109,7 +110,7 @@ async fn ids_that_plain_root_cannot_take_name_the_missing_capability(
     ended.err_has(said);
 }
 
-/// Root without CAP_SETPCAP cannot reduce the bounding set, of which `execve` gives all to user 0.
+/// Root without CAP_SETPCAP cannot reduce the bounding set, and `execve` gives user 0 all of it.
 #[tokio::test]
 async fn dropped_capabilities_do_not_come_back_where_the_bounding_set_stays() {
     harness::needs!(Root);
@@ -136,7 +137,7 @@ async fn locked_securebits_do_not_hinder_containers_of_user_0(
     place.end(command).await.exits(0).out_has("it runs as 0");
 }
 
-/// Root of `unshare -Ur` is not root of the machine, whatever it may do.
+/// Root of `unshare -Ur` is not root of the machine, whatever its capabilities.
 #[rstest]
 #[case::process("process", Some("process"))]
 #[case::root("root", None)]
@@ -193,7 +194,7 @@ async fn single_id_is_explained(#[case] flag: &str, #[case] said: &str) {
     ended.err_has(said);
 }
 
-/// A pod as a CI system gives it to a job, which runs `crib` in it; its user 1000 has subordinate ids.
+/// A pod as a CI system creates it for a job that runs `crib`; its user 1000 has subordinate ids.
 const JOB: &str = r#"apiVersion: v1
 kind: ConfigMap
 metadata: {name: files}
@@ -242,25 +243,25 @@ spec:
     - {name: files, mountPath: /etc/subgid, subPath: subid}
 "#;
 
-/// What the containers of Docker, Podman and Kubernetes are by default: their capabilities, masked paths, no cgroup that can be
-/// written to, no device but the usual ones; and their seccomp profile, which forbids mount, unshare and setns.
+/// The defaults of containers in Docker, Podman and Kubernetes: capabilities, masked paths, no writable cgroup, only the usual
+/// devices, and a seccomp profile that forbids mount, unshare and setns.
 const DEFAULT: &str = "seccompProfile: {type: RuntimeDefault}";
 
-/// As on the hosts of Docker and Kubernetes, whose value a container's network namespace takes over.
+/// As on hosts of Docker and Kubernetes; the network namespace of a container inherits this value.
 const FORWARDS: &str = "echo 1 >/proc/sys/net/ipv4/ip_forward";
 const READ_ONLY_CGROUPS: &str = "echo 1 >/proc/sys/net/ipv4/ip_forward; \
     for at in /sys/fs/cgroup /sys/fs/cgroup/*; do mountpoint -q $at && mount -o remount,bind,ro $at; done";
-/// User 1000 without capabilities, as in a container that begins as this user.
+/// User 1000 without capabilities, as in a container that starts as this user.
 const USER: &str = "chown 1000 /own; set -- setpriv --reuid=1000 --regid=1000 --clear-groups --inh-caps=-all \"$@\"";
 const WITHOUT_TUN: &str = "rm -f /dev/net/tun; USER";
-/// In a namespace of its own: the sysctl would hold for the whole machine.
+/// In its own user namespace: otherwise the sysctl would apply to the whole machine.
 const WITHOUT_USER_NAMESPACES: &str = "set -- unshare --user --map-current-user --keep-caps sh -c \
     'echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --inh-caps=-all --ambient-caps=-all \"$@\"' sh \"$@\"";
 /// A copy has no set-user-ID bit.
 const FILE_CAPABILITIES: &str = "for id in u g; do cp /usr/bin/new${id}idmap /tmp/map && mv /tmp/map /usr/bin/new${id}idmap && \
     setcap cap_set${id}id=ep /usr/bin/new${id}idmap || exit 99; done; USER";
 
-/// A job whose seccomp filter forbids one system call, with an error number.
+/// A job whose seccomp filter blocks one system call with this errno.
 fn job_without(place: &Place, call: &str, error: u32, security: &str, setup: &str) -> [String; 2] {
     let profile = format!(
         r#"{{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{{"names": ["{call}"], "action": "SCMP_ACT_ERRNO", "errnoRet": {error}}}]}}"#
@@ -335,7 +336,7 @@ async fn rootless_pods_run_where_the_host_has_no_tty() {
     ended.out_has("it runs as 0");
 }
 
-/// docs/ci.md has a line for each: the isolation, whether limits hold, and whether pods reach other hosts. `CRIB_UPDATE_DOCS=1`
+/// docs/ci.md has a line for each: the isolation, whether limits apply, and whether pods reach other hosts. `CRIB_UPDATE_DOCS=1`
 /// writes these into the line that begins with the description.
 #[rstest]
 #[case::docker_root("a container, as root", DEFAULT, true, "", ["process", "no", "yes"])]
@@ -385,7 +386,7 @@ async fn job_gets_the_isolation_of_its_box(
     assert_documented(description, got);
 }
 
-/// Fails unless docs/ci.md says what a box gets.
+/// Fails unless docs/ci.md documents the result for an environment.
 fn assert_documented(description: &str, [isolation, limits, hosts]: [&str; 3]) {
     static WRITES: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ci.md");
@@ -402,7 +403,7 @@ fn assert_documented(description: &str, [isolation, limits, hosts]: [&str; 3]) {
     assert!(text.contains(&row), "docs/ci.md has `{line}`; CRIB_UPDATE_DOCS=1 writes `{row}`");
 }
 
-/// A command after `setup` in a mount namespace of its own.
+/// Runs a command after `setup`, in its own mount namespace.
 fn in_mount_namespace(place: &Place, setup: &str, words: &[&str]) -> tokio::process::Command {
     let crib = place.command(words);
     let mut command = tokio::process::Command::new("unshare");

@@ -1,4 +1,4 @@
-//! What shells offer after `crib completions`: commands, flags, and the names of what runs.
+//! Shell completions from `crib completions`: commands, flags, and the names of running objects.
 
 use crate::command::*;
 use crate::runs::background::{Downs, out, start};
@@ -29,14 +29,14 @@ kind: ConfigMap
 metadata: {name: settings}
 "#;
 
-/// What a shell is offered for the last word of a line.
+/// The candidates for the last word of a line in a shell.
 async fn offered(place: &Place, shell: &str, line: &str) -> Vec<String> {
     let words: Vec<&str> = line.split(' ').collect();
     let mut command = place.command(&[&["--"], &words[..]].concat());
     command.env("CRIB_COMPLETE", shell).env("_CLAP_IFS", "\n");
     command.env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
     let ended = place.end(command).await.exits(0);
-    // A description follows, if there is one.
+    // A description may follow the candidate.
     let word = |line: &str| line.split(['\t', ' ']).next().unwrap_or_default().to_owned();
     ended.out.lines().map(word).filter(|word| !word.starts_with('-')).collect()
 }

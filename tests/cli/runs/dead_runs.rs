@@ -1,4 +1,4 @@
-//! What `crib run` leaves when it is killed together with its runtime, and who removes it.
+//! The remains of a `crib run` that is killed together with its runtime, and their removal.
 
 use crate::command::*;
 use crate::runs::run::{bridge, daemon, pod, stubborn};
@@ -11,7 +11,7 @@ async fn run_removes_what_a_killed_run_and_runtime_left() {
     let link = bridge(&place);
     let left = place.left();
     let runtime = left.iter().find_map(|line| daemon(line)).unwrap();
-    // Stopped first, so that it does not see the end of its runtime.
+    // Stopped first, so that it does not notice its runtime's end.
     killed.signal(Signal::SIGSTOP);
     kill(Pid::from_raw(runtime), Signal::SIGKILL).unwrap();
     killed.signal(Signal::SIGKILL);

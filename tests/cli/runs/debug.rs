@@ -24,7 +24,7 @@ async fn container_is_added_with_kubectls_words_and_shown() {
     let suffix = name.and_then(|name| name.strip_suffix('.'));
     assert_eq!(suffix.map(str::len), Some(5), "{added:?}");
     let name = format!("debugger-{}", suffix.unwrap());
-    // It is not restarted, and its end changes nothing for the pod.
+    // The ephemeral container is not restarted, and its exit does not affect the pod.
     harness::eventually(PATIENCE, "the container has ended", async || {
         let path = format!("jsonpath={{.status.ephemeralContainerStatuses[?(@.name==\"{name}\")].state.terminated.reason}}");
         let shown = place.crib(&["get", "pod", "web", "-o", &path]).await.exits(0);
@@ -62,7 +62,7 @@ async fn standard_input_is_attached() {
     run.interrupt().await.exits(130);
 }
 
-/// A container whose image has no shell, and the processes that a debugging container sees of it.
+/// A container whose image has no shell. A debugging container sees its processes.
 #[tokio::test]
 async fn target_shows_processes_of_a_container_without_shell() {
     harness::needs!(Namespaces);

@@ -1,13 +1,13 @@
-//! `crib describe`: what the agent of a run knows of its pods, and what a runtime knows of others.
+//! `crib describe`: a run's pods as its agent knows them, and other pods as their runtime knows them.
 
 use crate::command::*;
 use crate::runs::background::{Downs, out, printed, start};
 use crate::runs::run::pod;
 
-/// What a container runs until SIGTERM.
+/// The script of a container that runs until SIGTERM.
 const FOREVER: &str = "trap 'exit 0' TERM; echo up; while true; do sleep 0.1; done";
 
-/// Describes a pod until all of these words are there: the agent's events come when it has recorded them.
+/// Describes a pod until the output contains all of these words: the agent records events with a delay.
 async fn described(place: &Place, args: &[&str], words: &[&str]) -> String {
     let mut all = vec!["describe"];
     all.extend(args);
@@ -48,7 +48,7 @@ async fn pod_of_run_is_described_with_its_events() {
             assert!(text.lines().any(|seen| seen == line), "{line}: {text}");
         }
     }
-    // By its id too.
+    // By its id, too.
     let id = out(&place, &["pods", "-q"]).await;
     let text = out(&place, &["describe", id.trim()]).await;
     assert!(text.contains("Container started"), "{text}");
@@ -60,7 +60,7 @@ async fn pod_of_run_is_described_with_its_events() {
     let events = shown["events"].as_array().unwrap();
     let started = events.iter().find(|event| event["reason"] == "Started");
     assert_eq!(started.unwrap()["fieldPath"], "spec.containers{main}");
-    // The run has no Services: the DNS servers of a cluster are not missed.
+    // The run has no Services, so there is no warning about missing DNS servers of a cluster.
     let warning = events.iter().find(|event| event["type"] == "Warning");
     assert_eq!(warning, None);
     let yaml = out(&place, &["describe", "web", "-o", "yaml"]).await;

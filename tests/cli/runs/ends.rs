@@ -1,4 +1,4 @@
-//! The ends of `crib run` and `crib agent` while something that they wait for hangs.
+//! The end of `crib run` and `crib agent` while something that they wait for hangs.
 
 use std::path::Path;
 
@@ -62,14 +62,14 @@ async fn agent_ends_while_runtime_is_stopped() {
     place.wait_until_clean().await;
 }
 
-/// A client that never hangs up, as an informer of another program, is no reason to leave the bridge.
+/// A client that never disconnects, such as an informer of another program, must not prevent the removal of the bridge.
 #[tokio::test]
 async fn runtime_removes_its_bridge_while_client_stays_connected() {
     use std::io::{Read as _, Write as _};
     let place = Place::new();
     let (runtime, _) = place.runtime().await;
     let mut client = std::os::unix::net::UnixStream::connect(place.path("s")).unwrap();
-    // HTTP/2's first bytes, with empty settings; the answer says that the runtime serves.
+    // HTTP/2's connection preface, with empty settings; a response means that the runtime serves.
     client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
     client.read_exact(&mut [0; 9]).unwrap();
     runtime.stop().await;
@@ -80,7 +80,7 @@ async fn runtime_removes_its_bridge_while_client_stays_connected() {
     place.wait_until_clean().await;
 }
 
-/// The longest time that gRPC can write is 99,999,999 hours; the longest grace period of a manifest has no limit.
+/// The maximum timeout in gRPC is 99,999,999 hours; the grace period in a manifest is unlimited.
 #[rstest]
 #[case::beyond_grpc("400000000000")]
 #[case::longest("9223372036854775807")]

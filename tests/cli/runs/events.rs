@@ -1,4 +1,4 @@
-//! `crib events`: lines for people, objects for programs, and what a template makes of them.
+//! `crib events`: text for people, JSON objects for programs, and templates.
 
 use crate::command::*;
 
@@ -12,7 +12,7 @@ async fn events_prints_lines_until_interrupted() {
     let args =
         ["events", "--runtime-endpoint", &socket, "-o", "go-template", "--template", template];
     let mut filled = place.start(&args);
-    // The first pod may be there before the subscription is: pods until one is told.
+    // The first pods may be created before the subscription: create pods until an event is printed.
     let pod = loop {
         let pod = runtime.pod("web").await.unwrap();
         let told = tokio::time::timeout(std::time::Duration::from_secs(1), async {

@@ -1,4 +1,4 @@
-//! What someone does with kubectl on one day, done with `crib`: forty steps, in a terminal and in pipes.
+//! A day's work with kubectl, done with `crib`: forty steps, in a terminal and with pipes.
 
 use regex_lite::Regex;
 
@@ -54,7 +54,7 @@ spec:
   containers: [{name: main, image: crib.local/host, command: [sh, -c, "echo trying; exit 3"]}]
 "#;
 
-/// A step: the words after `crib`, the exit code, and all that is printed; `*` is anything, such as progress.
+/// A step: the words after `crib`, the exit code, and the complete output; `*` matches anything, such as progress.
 type Step = (&'static [&'static str], i32, &'static str);
 
 const STEPS: &[Step] = &[
@@ -84,7 +84,7 @@ const STEPS: &[Step] = &[
         "pod/pair condition met\n",
     ),
     (&["rollout", "status", "deploy/web"], 0, "deployment \"web\" successfully rolled out\n"),
-    // Just before its state is shown: it is another one for a moment when the container starts again.
+    // Just before its state is shown: the state changes for a moment when the container is restarted.
     (
         &[
             "wait",
@@ -188,10 +188,10 @@ web-*-* 1/1 Running 0 AGE
     ),
 ];
 
-/// What differs from day to day: names, ages, addresses, amounts, and the spaces between columns.
+/// Replaces what differs between runs: names, ages, addresses, amounts, and the spaces between columns.
 fn normal(text: &str) -> String {
     let mut text = text.to_owned();
-    // Names first: what is generated may end like an age.
+    // Names first: a generated name may end like an age.
     for (pattern, replacement) in [
         (r"web-[a-z0-9]+-[a-z0-9]{5}\b", "web-*-*"),
         (r"migrate-[a-z0-9]{5}\b", "migrate-*"),
@@ -206,7 +206,7 @@ fn normal(text: &str) -> String {
     text
 }
 
-/// Executes the command, in pipes or in a terminal of its own. Returns all that it printed: errors too.
+/// Runs the command, with pipes or in its own terminal. Returns its complete output, including errors.
 async fn step(place: &Place, args: &[&str], code: i32, in_terminal: bool) -> String {
     let crib = place.command(args);
     let crib = crib.as_std();
@@ -219,7 +219,7 @@ async fn step(place: &Place, args: &[&str], code: i32, in_terminal: bool) -> Str
     words.extend(std::iter::once(crib.get_program()).chain(crib.get_args()).map(quoted));
     let line = words.join(" ");
     if in_terminal {
-        // The end of a last line without a newline.
+        // Marks the end of a last line without a newline.
         let line = format!("{line}; code=$?; echo; (exit $code)");
         let terminal = Terminal::shell(place, 200, 50, &line).await;
         let mut printed = terminal.end(code).await;

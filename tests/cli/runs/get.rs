@@ -53,7 +53,7 @@ spec:
   containers: [{name: main, image: crib.local/behave/run}]
 "#;
 
-/// A pod that runs until it is ended.
+/// A pod that runs until it is stopped.
 const POD: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -63,10 +63,10 @@ spec:
   containers: [{name: main, image: crib.local/behave/run}]
 "#;
 
-/// A table with single spaces, and without ages, addresses, counts of restarts and generated names.
+/// A table with single spaces, without ages, addresses, restart counts and generated names.
 fn table(text: &str) -> String {
     let mut text = text.to_owned();
-    // Names first: what is generated may end like an age ("mwb9m").
+    // Names first: a generated name may end like an age ("mwb9m").
     for (pattern, replacement) in [
         (r"web-[a-z0-9]+-[a-z0-9]{5}\b", "web-*"),
         (r"replicaset.apps/web-[a-z0-9]+", "replicaset.apps/web-*"),
@@ -177,7 +177,7 @@ shop cart 2/2 Running 0 AGE
     out(&place, &["down", "first"]).await;
 }
 
-/// What is missing or not understood is said, with the exit codes of other commands.
+/// Missing objects and invalid arguments are reported, with the exit codes of other commands.
 async fn refused(place: &Place) {
     for (args, code, expected) in [
         (&["pods", "web", "-o", "name"][..], 1, "crib: pods \"web\" not found\n"),
@@ -213,7 +213,7 @@ async fn refused(place: &Place) {
         let ended = place.crib(&all).await.exits(code);
         assert_eq!((ended.out.as_str(), ended.err.as_str()), ("", expected), "{args:?}");
     }
-    // Those that exist are shown all the same.
+    // Existing objects are still shown.
     let ended = place.crib(&["get", "cm", "none", "settings", "-o", "name"]).await.exits(1);
     assert_eq!(ended.out, "configmap/settings\n");
     assert_eq!(ended.err, "crib: configmaps \"none\" not found\n");
@@ -261,7 +261,7 @@ async fn get_without_run_exits_3_with_hint() {
     runtime.stop().await;
 }
 
-/// What a cluster's controllers make of manifests: bound claims, their volumes, and the addresses behind Services.
+/// The results of a cluster's controllers: bound claims, their volumes, and the endpoints of Services.
 #[tokio::test]
 async fn claims_volumes_and_endpoints_are_shown_when_bound() {
     let place = Place::new();

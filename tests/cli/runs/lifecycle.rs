@@ -1,4 +1,4 @@
-//! A pod's life by hand, with the commands and files of crictl.
+//! A pod's lifecycle by hand, with the commands and files of crictl.
 
 use crate::command::*;
 
@@ -20,7 +20,7 @@ impl Client {
         self.place.crib(&all).await
     }
 
-    /// The output of a command that has to succeed, without the end of its line.
+    /// The output of a command that must succeed, without its final newline.
     async fn out(&self, args: &[&str]) -> String {
         let ended = self.run(args).await;
         assert_eq!(ended.code, Some(0), "crib {args:?}: {ended:?}");
@@ -39,7 +39,7 @@ impl Client {
             "metadata": {"name": "web", "namespace": "test"},
             "log_directory": logs, "labels": {"app": "web"}, "linux": {},
         });
-        // YAML, with the names of fields that the CRI has, and a limit as a number.
+        // YAML with the CRI's field names, and a limit as a number.
         let container = "metadata: {name: main}\nimage: {image: crib.local/host}\nlog_path: main.log\n\
             command: [sh, -c, 'echo started; trap exit TERM; while :; do sleep 0.1; done']\n\
             linux: {resources: {memory_limit_in_bytes: 67108864}}\n";
@@ -133,7 +133,7 @@ async fn limits_and_checkpoints_are_passed_to_runtime() {
     let (pod_config, config) = client.configs();
     let pod = client.out(&["runp", &pod_config]).await;
     let container = client.out(&["create", &pod, &config, &pod_config]).await;
-    // Not started: limits that cannot be applied here are reported, not refused.
+    // Not started: limits that cannot be applied here are reported, and the call succeeds.
     let updated = client.run(&["update", "--memory", "134217728", &container]).await;
     assert_eq!(updated.out.trim_end(), container, "{updated:?}");
     let status = client.json(&["inspect", &container]).await;

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use crate::command::*;
 use crate::runs::run::pod;
 
-/// What a container runs until SIGTERM.
+/// The script of a container that runs until SIGTERM.
 const FOREVER: &str = "trap 'exit 0' TERM; echo up; while true; do sleep 0.1; done";
 
-/// Starts `crib run` of a manifest, and waits until its containers run.
+/// Starts `crib run` with a manifest, and waits until its containers run.
 async fn run(place: &Place, name: &str, manifest: &str) -> Running {
     let file = place.file(&format!("{name}.yaml"), manifest);
     let mut running = place.start(&["run", &file]);
@@ -20,14 +20,14 @@ async fn end(running: Running) -> Ended {
     running.interrupt().await.exits(130)
 }
 
-/// The output of a command that has to succeed.
+/// The output of a command that must succeed.
 async fn out(place: &Place, args: &[&str]) -> String {
     let ended = place.crib(args).await;
     assert_eq!(ended.code, Some(0), "crib {args:?}: {ended:?}");
     ended.out
 }
 
-/// Where the runs of a place register.
+/// The directory in which the runs of a place register.
 fn registry(place: &Place) -> PathBuf {
     place.path("xdg/crib-runs")
 }
@@ -121,7 +121,7 @@ async fn first_container_of_a_pod_is_the_default_one() {
 async fn entries_of_dead_runs_are_swept() {
     let place = Place::new();
     let mut killed = run(&place, "killed", &pod("killed", FOREVER)).await;
-    // What a runtime leaves that was killed: nobody holds the lock of the file.
+    // The remains of a killed runtime: no process holds the file's lock.
     std::fs::write(registry(&place).join("dead"), "unix:///nowhere.sock").unwrap();
     let listed = out(&place, &["pods"]).await;
     assert!(listed.contains("killed"), "{listed}");
@@ -146,7 +146,7 @@ async fn kept_pods_are_found_after_their_run() {
     assert_eq!(out(&place, &["logs", "kept"]).await, "up\n");
     let (_, name) = err.trim_end().rsplit_once("crib down ").unwrap();
     assert_eq!(out(&place, &["down", name]).await, "");
-    // The runtime gives up its lock a little before it ends.
+    // The runtime releases its lock shortly before it exits.
     place.wait_until_clean().await;
     assert!(!registry(&place).exists());
 }
@@ -206,7 +206,7 @@ async fn runs_without_runtime_directory_register_below_temporary_directory() {
     child.wait().await.unwrap();
 }
 
-/// What another user made in a directory like `/tmp` before this one came.
+/// A directory that another user has created in a directory like `/tmp` before.
 #[tokio::test]
 async fn list_and_run_of_another_user_are_neither_used_nor_removed() {
     use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -247,7 +247,7 @@ async fn list_and_run_of_another_user_are_neither_used_nor_removed() {
     let listed = place.end(command(&["pods", "-q"])).await.exits(0);
     assert_eq!(listed.out.lines().count(), 1, "{}", listed.out);
     end(running).await;
-    // Root's run too.
+    // A run of root, too.
     let short = place.file("short.yaml", &pod("p", "true"));
     place.crib(&["run", "-q", &short]).await.exits(0);
     let error = server.accept().unwrap_err();

@@ -1,4 +1,4 @@
-//! The names that pods of `crib run` resolve, on a host whose name server is on its loopback interface, as systemd-resolved is.
+//! Name resolution in pods of `crib run`, on a host whose name server listens on loopback, like systemd-resolved.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use tokio::process::Command;
 use crate::command::*;
 use crate::runs::run::pod;
 
-/// Knows one name, and says which names it is asked for.
+/// Resolves one name, and prints the queried names.
 const NAME_SERVER: &str = r#"
     my $server = IO::Socket::INET->new(Proto => "udp", LocalAddr => "127.0.0.53", LocalPort => 53) or die "bind: $!";
     $| = 1; print "ready\n";
@@ -25,7 +25,7 @@ const NAME_SERVER: &str = r#"
         $server->send($answer);
     }"#;
 
-/// Asks the pod's name server for the address of each name, and says its code and the address.
+/// Queries the pod's name server for the address of each name, and prints the response code and the address.
 const CLIENT: &str = r#"perl -MIO::Socket::INET -e '
     open my $conf, "<", "/etc/resolv.conf" or die $!;
     my ($server) = map { /^nameserver (\S+)/ } <$conf>;
@@ -89,7 +89,7 @@ async fn pods_without_services_resolve_names_of_host_and_no_others_of_cluster(
                     p/main | none.default.svc.cluster.local: code 3 \
                     p/main | 192.0.2.7 STREAM known.example";
     assert_eq!(lines, expected, "{}", ended.err);
-    // Names of the cluster stay here, also those that the resolver makes of its search list.
+    // Names of the cluster are not forwarded, even names that the resolver forms with its search list.
     drop(server);
     let asked: Vec<String> = asked.map_while(Result::ok).collect();
     assert_eq!(asked, ["known.example.", "unknown.example.", "known.example."]);

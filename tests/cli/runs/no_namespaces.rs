@@ -1,21 +1,21 @@
-//! `crib run` of an ordinary user where user namespaces, or others, are forbidden: isolation `process` is what is left.
+//! `crib run` of an ordinary user if user namespaces or others are forbidden: only isolation `process` is left.
 
 use tokio::process::Command;
 
 use crate::command::*;
 use crate::runs::run::{HELLO, pod};
 
-/// Forbids a kind of namespaces in a user namespace of its own, and runs a command there without capabilities. In a namespace of
-/// its own a process keeps the sysctl from everybody else.
+/// Forbids a kind of namespaces in a new user namespace, and runs a command there without capabilities. In the new namespace, the
+/// sysctl affects no other processes.
 const FORBID: &str = "echo 0 >/proc/sys/user/max_$0_namespaces && \
     exec setpriv --inh-caps=-all --ambient-caps=-all \"$@\"";
 
-/// Runs `crib` as an ordinary user who can make no user namespace.
+/// Runs `crib` as an ordinary user who cannot create user namespaces.
 async fn crib(place: &Place, args: &[&str]) -> Ended {
     crib_without("user", place, args).await
 }
 
-/// Runs `crib` as an ordinary user who can make no namespace of this kind.
+/// Runs `crib` as an ordinary user who cannot create namespaces of this kind.
 async fn crib_without(kind: &str, place: &Place, args: &[&str]) -> Ended {
     let crib = place.command(args);
     let mut command = Command::new("unshare");
@@ -41,7 +41,7 @@ async fn auto_selects_process_and_ends_what_cannot_run() {
     assert_eq!(hello.err.lines().last(), Some(last));
     assert_eq!(hello.out, "");
 
-    // It has the host's own files.
+    // The container sees the host's own files.
     let written = place.path("written");
     let script = format!("echo I am $(id -u) in $HOME >{}; cat {0}", written.display());
     let plain = place.file("plain.yaml", &pod("plain", &script));
@@ -51,7 +51,7 @@ async fn auto_selects_process_and_ends_what_cannot_run() {
         0 => 65534,
         own => own,
     };
-    // Not that of root, whom the image of this machine names.
+    // Not the home directory of root, the user in the machine's image.
     let who = format!("I am {user} in {}\n", place.path("home").display());
     assert_eq!(plain.out, format!("plain/main | {who}"));
     assert_eq!(std::fs::read_to_string(written).unwrap(), who);

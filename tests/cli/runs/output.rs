@@ -1,4 +1,4 @@
-//! What `crib run` prints where there is no terminal: output of containers, transitions, and the table in the end.
+//! The output of `crib run` without a terminal: container output, transitions, and the final table.
 
 use crate::command::*;
 use crate::runs::run::{CANNOT_PULL, FOREVER, HELLO, pod, run_until_timeout};
@@ -45,7 +45,7 @@ async fn run_timeout_marks_each_pod_as_it_ended() {
     let place = Place::new();
     let done = place.file("done.yaml", &pod("done", "exit 0"));
     let failed = place.file("failed.yaml", &pod("failed", "exit 7"));
-    // Before the timeout: it ends pods that have not ended.
+    // Before the timeout, which stops pods that are still running.
     let have_ended = |ended: &Ended| {
         let before = ended.err.split("crib: timed out").next().unwrap();
         let has_ended = |pod: &str, phase: &str| {
@@ -63,7 +63,7 @@ async fn run_timeout_marks_each_pod_as_it_ended() {
     };
     assert!(row("✓ default/done ").ends_with(" 0/1  Completed"));
     assert!(row("✗ default/failed ").ends_with(" 0/1  Error"));
-    // It had not ended by itself.
+    // It had not exited by itself.
     assert!(row("■ default/cannot-pull ").ends_with(" 0/1  Stopped"));
     let reason = "crib.local/no-such-image:1";
     assert!(
@@ -81,7 +81,7 @@ async fn run_prints_each_change_with_its_own_cause() {
     let ended = place.crib(&["run", HELLO]).await.exits(0);
     let changes: Vec<&str> =
         ended.err.lines().filter(|line| line.starts_with("default/hello")).collect();
-    // A state that lasts less than an observation takes may be left out, so not every container is seen running.
+    // A state that is shorter than an observation may be missing, so some containers are not seen running.
     for (container, start) in [
         ("write", "started: the pod starts in a new sandbox"),
         ("read", "started: init container write is done"),
@@ -102,7 +102,7 @@ async fn run_prints_each_change_with_its_own_cause() {
 #[tokio::test]
 async fn run_timeout_names_stop_as_cause() {
     let place = Place::new();
-    // What it prints first, it prints with its trap set.
+    // The container sets its trap before it prints.
     let has_trap = |ended: &Ended| ended.out.contains("forever/clock | ");
     let ended = run_until_timeout(&place, &[FOREVER], has_trap).await;
     let line = "default/forever clock: Running → Terminated(Completed), exit 0 (stopped: --timeout expired)";

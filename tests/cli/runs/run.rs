@@ -1,4 +1,4 @@
-//! `crib run` from manifest to the end: what is printed, the exit code, and that nothing is left, however it ends.
+//! `crib run` from manifest to the end: the output, the exit code, and that nothing is left, however it ends.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ pub(crate) fn pod(name: &str, script: &str) -> String {
     )
 }
 
-/// Runs manifests until a timeout, and again with a longer one if something has not come by then: on a busy machine, pods may need
-/// longer.
+/// Runs manifests until a timeout, and again with a longer one if something is missing in the output: on a busy machine, pods may
+/// need longer.
 pub(crate) async fn run_until_timeout(
     place: &Place,
     args: &[&str],
@@ -35,7 +35,7 @@ pub(crate) async fn run_until_timeout(
     if has_come(&ended) { ended } else { run("30s").await }
 }
 
-/// A manifest of a container that ignores SIGTERM, and says when it does. Its command line names the place, so that
+/// A manifest of a container that ignores SIGTERM, and prints a line when it does. Its command line contains the place, so that
 /// [`Place::left`] finds it.
 pub(crate) fn stubborn(place: &Place) -> String {
     let script = format!(
@@ -98,7 +98,7 @@ async fn run_names_missing_command() {
 async fn run_prints_last_line_of_ended_container_while_others_run() {
     let place = Place::new();
     let init = "  initContainers:\n  - {name: first, image: crib.local/host, command: [bash, -c, 'printf end']}\n";
-    // The container may be told to end before it has its trap, and then takes its whole grace period.
+    // The container may get SIGTERM before it has set its trap, and then takes its whole grace period.
     let text = pod("p", "trap 'exit 0' TERM; sleep 1000 & wait")
         .replace("PeriodSeconds: 60", "PeriodSeconds: 1")
         .replace("  containers:", &format!("{init}  containers:"));
@@ -122,7 +122,7 @@ async fn run_prints_last_line_without_newline() {
 
 #[tokio::test]
 async fn run_timeout_exits_124_after_graceful_stop() {
-    // On a busy machine, the container may need longer to start; what it prints first, it prints with its trap set.
+    // On a busy machine, the container may start later; it sets its trap before it prints.
     for timeout in ["2s", "30s"] {
         let place = Place::unchecked();
         let ended = place.crib(&["run", "--timeout", timeout, FOREVER]).await.exits(124);
@@ -165,7 +165,7 @@ async fn run_kills_pods_on_second_signal() {
     let begun = Instant::now();
     running.signal(Signal::SIGINT);
     running.line_with("Terminating").await;
-    // Another one, because the same at once would count as an echo.
+    // A different signal, because the same one shortly afterwards would count as an echo.
     running.signal(Signal::SIGTERM);
     running.end().await.exits(130);
     assert!(
@@ -246,7 +246,7 @@ async fn run_kills_hanging_runtime_on_repeated_signals() {
     let left = place.left();
     let daemon = left.iter().find_map(|line| daemon(line)).unwrap();
     kill(Pid::from_raw(daemon), Signal::SIGSTOP).unwrap();
-    // Two kinds, because the same one within a quarter of a second is an echo.
+    // Two signals, because the same one within a quarter of a second counts as an echo.
     for signal in [Signal::SIGINT, Signal::SIGTERM].iter().cycle() {
         running.signal(*signal);
         let soon = Duration::from_millis(100);
@@ -259,7 +259,7 @@ async fn run_kills_hanging_runtime_on_repeated_signals() {
     place.wait_until_clean().await;
 }
 
-/// Where the kernel shows the bridge of the one run in a place.
+/// The kernel's directory for the bridge of the only run in a place.
 pub(crate) fn bridge(place: &Place) -> PathBuf {
     let runs: Vec<PathBuf> =
         std::fs::read_dir(place.path("tmp")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -273,7 +273,7 @@ pub(crate) fn daemon(line: &str) -> Option<i32> {
     words.contains(" runtime --listen ").then(|| pid.parse().unwrap())
 }
 
-/// Its volume has directories nested so deep that their path is longer than any path may be.
+/// The volume's nested directories form a path longer than PATH_MAX.
 #[tokio::test]
 async fn run_removes_deep_volume() {
     let place = Place::new();
@@ -302,7 +302,7 @@ async fn run_keep_leaves_pods_until_runtime_ends() {
     );
     let pid = place.left().iter().find_map(|line| daemon(line)).unwrap();
     ended.err_has(&format!("crib down kept-{pid}\n"));
-    // As a service manager ends it, for one.
+    // For example, a service manager stops the runtime.
     kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
     place.wait_until_clean().await;
 }
@@ -329,7 +329,7 @@ async fn run_restarts_crashing_container_with_backoff() {
         running.line_with("crash-loop/main | something went wrong").await;
     }
     running.err_line_with("CrashLoopBackOff").await;
-    // The next start would have come by then.
+    // By then, the next start would have happened.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let ended = running.interrupt().await.exits(130);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! `crib scale`: how many pods an object has, until its manifest says otherwise.
+//! `crib scale`: sets the number of an object's pods until its manifest changes.
 
 use crate::command::*;
 use crate::runs::background::{Downs, out, start};
@@ -42,7 +42,7 @@ spec:
       containers: [{name: main, image: crib.local/behave/run}]
 "#;
 
-/// Waits until an object has this many pods that are ready.
+/// Waits until an object has this many ready pods.
 async fn wait_for(place: &Place, object: &str, pods: u32) {
     let ready = format!("--for=jsonpath={{.status.readyReplicas}}={pods}");
     let all = format!("--for=jsonpath={{.status.replicas}}={pods}");
@@ -63,7 +63,7 @@ async fn object_has_as_many_pods_as_it_is_scaled_to() {
     wait_for(&place, "deploy/web", 2).await;
     wait_for(&place, "sts/db", 2).await;
 
-    // The claims of a StatefulSet stay when their pods go, as in a cluster.
+    // As in a cluster, the claims of a StatefulSet remain when its pods are removed.
     out(&place, &["scale", "statefulset", "db", "--current-replicas=2", "--replicas=1"]).await;
     out(&place, &["wait", "--for=delete", "pod/db-1", "--timeout=50s"]).await;
     for (path, expected) in
@@ -97,7 +97,7 @@ async fn object_has_as_many_pods_as_it_is_scaled_to() {
     }
     assert!(place.crib(&["scale", "deploy/web", "--replicas=-1"]).await.exits(2).out.is_empty());
 
-    // A change of something else leaves the number as it is; one of the object sets that of the manifest.
+    // A change of another object keeps the number; a change of the object sets the manifest's number.
     std::fs::write(&file, MANIFEST.replace("name: each}", "name: each, labels: {a: b}}")).unwrap();
     let changed = ["wait", "--for=jsonpath={.metadata.labels.a}=b", "ds/each", "--timeout=50s"];
     out(&place, &changed).await;

@@ -1,4 +1,4 @@
-//! What `crib pods`, `crib ps` and the last table of `crib run` say of pods: the columns and words of kubectl.
+//! Pods in `crib pods`, `crib ps` and the final table of `crib run`: the columns and words of kubectl.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::command::*;
 use crate::runs::background::{Downs, out, start};
 use crate::runs::run::stubborn;
 
-/// Pods in all states that stay. The registry of one refuses connections.
+/// Pods in all permanent states. The registry of one refuses connections.
 const PODS: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -64,7 +64,7 @@ spec:
   containers: [{name: main, image: "127.0.0.1:1/x:1"}]
 "#;
 
-/// The cells of a table under some headings, by the cell under another one. Columns are found by the places of their headings.
+/// The cells of a table under these headings, keyed by the cell under `by`. Columns are found by the positions of their headings.
 fn cells(text: &str, by: &str, headings: &[&str]) -> BTreeMap<String, Vec<String>> {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
@@ -113,7 +113,7 @@ async fn pods_of_runs_have_the_statuses_of_kubectl() {
         ("unready", &["1/2", "Running", "all"]),
     ];
     shows(&place, &["pods"], "NAME", &["READY", "STATUS", "RUN"], expected).await;
-    // A container that waits for its restart is there, those that have ended are not.
+    // A container that waits for its restart is listed, exited ones are not.
     let alive: &[(&str, &[&str])] = &[
         ("crash", &["CrashLoopBackOff", "main"]),
         ("init", &["CrashLoopBackOff", "second"]),
@@ -126,7 +126,7 @@ async fn pods_of_runs_have_the_statuses_of_kubectl() {
         rows.remove("unready");
         (rows, text)
     };
-    // In the same table: the container may start again at any moment, and then it is not there.
+    // In the same table: the container may restart at any moment, and is then missing.
     let restarts = harness::eventually(PATIENCE, "crib ps", async || {
         let (rows, text) = crashes().await;
         let owned = |row: &[&str]| row.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>();
@@ -141,7 +141,7 @@ async fn pods_of_runs_have_the_statuses_of_kubectl() {
     assert_eq!((&*ended["done"][0], &*ended["failed"][0]), ("Exited", "Exited"));
     let verbose = out(&place, &["pods", "-v", "--name", "unready"]).await;
     assert!(verbose.contains("\nStatus: Running\nReady: 1/2\nRestarts: 0\n"), "{verbose}");
-    // What programs read is the runtime's answer.
+    // Programs read the runtime's response.
     let json = harness::eventually(PATIENCE, "the sandbox is stopped", async || {
         let json = out(&place, &["pods", "-o", "json", "--name", "done"]).await;
         if json.contains("SANDBOX_NOTREADY") { Ok(json) } else { Err(json) }
@@ -189,7 +189,7 @@ async fn list_without_any_runtime_is_empty() {
     }
 }
 
-/// A pod that ignores SIGTERM, which names no grace period.
+/// A pod that ignores SIGTERM, without a grace period in its manifest.
 const IMPATIENT: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -211,7 +211,7 @@ async fn interrupted_pods_are_stopped_and_not_failed() {
         .await;
     let ended = running.interrupt().await.exits(130);
     for words in [
-        // No grace period is named.
+        // The manifest sets no grace period.
         "crib: ending the pods, which may take 10 s; Ctrl-C kills them after 2 s\n",
         "crib: waiting for pod default/deaf (",
         "\n■ default/deaf  0/1  Stopped\n",

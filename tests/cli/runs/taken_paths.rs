@@ -1,4 +1,4 @@
-//! Paths that something else has already: what is in the way is named, and what is another user's is left alone.
+//! Paths that already exist: the error names the existing file, and files of other users are left alone.
 
 use std::os::unix::fs::{lchown, symlink};
 use std::path::Path;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use crate::command::*;
 use crate::runs::run::pod;
 
-/// Something at `path`: what is returned holds it.
+/// Creates something at `path`, which exists as long as the returned value.
 fn plant(kind: &str, path: &Path) -> Option<std::os::unix::net::UnixListener> {
     match kind {
         "file" => std::fs::write(path, "kept").unwrap(),
@@ -95,7 +95,7 @@ async fn socket_path_that_is_taken_is_left_alone(
     std::fs::symlink_metadata(&taken).unwrap();
 }
 
-/// A reader who never comes.
+/// A FIFO that no process reads.
 #[tokio::test]
 async fn recording_to_fifo_without_reader_is_refused() {
     let place = Place::new();
@@ -107,7 +107,7 @@ async fn recording_to_fifo_without_reader_is_refused() {
     place.crib(&args).await.exits(1).err_has("fifo: No such device or address");
 }
 
-/// A queue that is full, of a server that accepts nobody.
+/// A server that accepts no connections, with a full queue.
 #[tokio::test]
 async fn server_that_accepts_nobody_holds_nothing_up() {
     let place = Place::new();
@@ -121,7 +121,7 @@ async fn server_that_accepts_nobody_holds_nothing_up() {
     drop((listener, waiting));
 }
 
-/// What another user made in a temporary directory in the place of the default socket's directory.
+/// A directory that another user has created at the default socket's directory, in a temporary directory.
 #[tokio::test]
 async fn planted_default_socket_is_neither_used_nor_advised_to_be_removed() {
     harness::needs!(Root);
@@ -150,10 +150,10 @@ async fn planted_default_socket_is_neither_used_nor_advised_to_be_removed() {
     std::fs::remove_dir(planted).unwrap();
 }
 
-/// A user who is neither root nor the one that runs crib.
+/// A user other than root and the one that runs crib.
 const STRANGER: u32 = 12345;
 
-/// Makes a directory that others cannot write to, of another user, in a directory like `/tmp`.
+/// Creates another user's directory, not writable for others, in a directory like `/tmp`.
 fn plant_directory(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     let above = path.parent().unwrap();
@@ -169,7 +169,7 @@ fn command_of(place: &Place, root: bool, args: &[&str]) -> tokio::process::Comma
     if root { command } else { place.as_ordinary_user(command) }
 }
 
-/// Of the two, only root can remove it.
+/// Of the two users, only root can remove it.
 #[rstest]
 #[tokio::test]
 async fn only_root_is_advised_to_remove_directory_of_another_user(
@@ -201,7 +201,7 @@ async fn only_root_is_advised_to_remove_directory_of_another_user(
         assert_eq!(ended.err.contains("remove it"), root, "{args:?}: {}", ended.err);
         std::fs::remove_dir(&taken).unwrap();
     }
-    // The volume is tried again until the end.
+    // The agent retries the volume until the end.
     let mut command = command_of(&place, root, &["run", &manifest, "--volumes-dir", dir]);
     plant_directory(&taken);
     let mut running = command.spawn().unwrap();

@@ -1,4 +1,4 @@
-//! The temporary directory, in which `crib run` has a directory of its own.
+//! The temporary directory, in which `crib run` creates its own directory.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use crate::command::{Place, Running};
 use crate::runs::run::pod;
 
-/// The temporary directory may be shared: only the directory of the run in it is closed.
+/// The temporary directory may be shared: only the run's directory in it is private.
 #[tokio::test]
 async fn run_leaves_temporary_directory_as_it_is() {
     let place = Place::new();
@@ -35,7 +35,7 @@ async fn run_closes_its_directory_to_other_users() {
     running.end().await.exits(130);
 }
 
-/// As for mktemp(1).
+/// Like mktemp(1).
 #[tokio::test]
 async fn run_takes_empty_tmpdir_as_unset() {
     let place = Place::new();

@@ -1,9 +1,9 @@
-//! What `crib run` says of a pod besides its state: readiness, events, reasons.
+//! What `crib run` prints about a pod besides its state: readiness, events, reasons.
 
 use crate::command::*;
 use crate::runs::run::pod;
 
-/// A pod of one container with these lines added to the container.
+/// A pod of one container with these additional lines in the container.
 fn with(name: &str, script: &str, lines: &[&str]) -> String {
     let mut manifest = pod(name, script);
     for line in lines {
@@ -15,7 +15,7 @@ fn with(name: &str, script: &str, lines: &[&str]) -> String {
 #[tokio::test]
 async fn json_has_readiness_events_and_the_pods_own_words() {
     let place = Place::new();
-    // The container goes on when it was found unready, and ends a while after it was found ready.
+    // The container continues after a failed readiness probe, and exits a while after a successful one.
     let asks = "test -e /tmp/ready && touch /tmp/seen || { touch /tmp/asked; exit 1; }";
     let probe = format!(
         "readinessProbe: {{exec: {{command: [sh, -c, '{asks}']}}, periodSeconds: 1, timeoutSeconds: 30}}"
@@ -61,7 +61,7 @@ async fn json_has_readiness_events_and_the_pods_own_words() {
 #[tokio::test]
 async fn text_names_what_ended_a_pod_outside_its_lines() {
     let place = Place::new();
-    // On a busy machine, it may take a while to run.
+    // On a busy machine, the container may start late.
     let late = pod("late", "sleep 60").replace("spec:\n", "spec:\n  activeDeadlineSeconds: 5\n");
     let late =
         late.replace("terminationGracePeriodSeconds: 60", "terminationGracePeriodSeconds: 1");

@@ -1,4 +1,4 @@
-//! `crib top pod` and `crib stats`: what the pods of all runs use.
+//! `crib top pod` and `crib stats`: resource usage of the pods of all runs.
 
 use crate::command::*;
 use crate::runs::run::pod;

@@ -1,4 +1,4 @@
-//! What is typed wrong, or only asked for.
+//! Invalid arguments, help and version.
 
 use std::path::Path;
 
@@ -98,7 +98,7 @@ async fn version_help_and_completions_are_printed() {
     let place = Place::unchecked();
     let plain = place.crib(&["version"]).await.exits(0);
     assert!(plain.out.starts_with(concat!("crib ", env!("CARGO_PKG_VERSION"))), "{}", plain.out);
-    // As the build script put it together, with the commit if it knew one.
+    // As composed by the build script, with the commit if known.
     let version = place.crib(&["--version"]).await.out;
     assert_eq!(version, concat!("crib ", env!("CRIB_VERSION"), "\n"));
     assert!(version.starts_with(concat!("crib ", env!("CARGO_PKG_VERSION"))));

@@ -1,9 +1,9 @@
-//! `crib wait`, `crib rollout status`, `crib get --watch` and `crib run --wait`: commands that return when something has happened.
+//! `crib wait`, `crib rollout status`, `crib get --watch` and `crib run --wait`: commands that return on an event.
 
 use crate::command::*;
 use crate::runs::background::{Downs, out, start};
 
-/// A pod that is ready when it has a file.
+/// A pod that is ready once it has a file.
 const LATE: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -59,7 +59,7 @@ async fn wait_returns_when_conditions_are_met() {
         async |args: &[&str]| out(&place, &[&["wait", "--timeout=50s"], args].concat()).await;
     assert_eq!(waits(&["--for=condition=ready=FALSE", "pods", "-l", "app=late"]).await, met);
     assert_eq!(waits(&["--for=jsonpath={.status.phase}=Running", "pod", "late"]).await, met);
-    // It is told of each condition, so that the pod becomes ready while it waits.
+    // It prints each condition, so the pod becomes ready while the command waits.
     let both = ["wait", "--timeout=50s", "--for=create", "--for=condition=Ready", "pod/late"];
     let mut waiting = place.start(&both);
     waiting.line_with("pod/late condition met").await;
@@ -229,7 +229,7 @@ async fn watch_only_leaves_out_what_there_is() {
     start(&place, &["first", "--watch", &manifests]).await;
     let label = "jsonpath={.metadata.labels.number}{\"\\n\"}";
     let mut only = place.start(&["get", "deploy/web", "--watch-only", "-o", label]);
-    // It says nothing when it begins: changes are made until it sees one.
+    // The watch prints nothing when it starts: make changes until it reports one.
     let mut number = 0;
     let first = loop {
         number += 1;
@@ -275,12 +275,12 @@ async fn rollout_status_follows_a_changed_deployment() {
         WORKLOADS.replace("name: main,", "name: main, env: [{name: A, value: b}],"),
     )
     .unwrap();
-    // The store counts the changes of the spec.
+    // The store counts changes of the spec.
     let changed =
         ["wait", "--for=jsonpath={.metadata.generation}=2", "deploy/web", "--timeout=50s"];
     out(&place, &changed).await;
     assert!(out(&place, &status).await.ends_with(done));
-    // A rollout does not wait until the pods that it has deleted are gone.
+    // A rollout does not wait for the removal of old pods.
     harness::eventually(PATIENCE, "other pods", async || {
         let after = uids().await;
         let are_new = after.split(' ').all(|uid| !before.contains(uid));
@@ -288,7 +288,7 @@ async fn rollout_status_follows_a_changed_deployment() {
     })
     .await;
     assert_eq!(out(&place, &["rollout", "status", "deploy/web", "--watch=false"]).await, done);
-    // One whose pods never get ready.
+    // A Deployment whose pods never become ready.
     std::fs::write(
         &file,
         WORKLOADS.replace("behave/run}", "behave/run, readinessProbe: {exec: {command: [none]}}}"),

@@ -1,4 +1,4 @@
-//! Pods and containers that are named by what they belong to, as with kubectl: `deploy/web`, `-l app=web`, a pod's default container.
+//! Pods and containers selected as with kubectl: `deploy/web`, `-l app=web`, a pod's default container.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 use crate::command::*;
 use crate::runs::background::{Downs, out, start};
 
-/// Objects with pods of several containers, each of which says its name once.
+/// Objects with pods of several containers, each of which prints its name once.
 const OBJECTS: &str = r#"
 apiVersion: apps/v1
 kind: Deployment
@@ -61,7 +61,7 @@ spec:
 
 const NOTE: &str = "crib: Defaulted container \"main\" out of: main, side, init (init)\n";
 
-/// Starts a run whose containers have all said something.
+/// Starts a run, and waits until all containers have printed a line.
 async fn objects(place: &Place) {
     start(place, &["first", "--wait", &place.file("all.yaml", OBJECTS)]).await;
     out(place, &["wait", "--for=condition=Complete", "job/migrate", "--timeout=50s"]).await;
@@ -103,7 +103,7 @@ async fn logs_take_objects_labels_and_default_containers() {
     let is_of_side =
         |line: &&str| line.starts_with("[pod/web-") && line.ends_with("/side] from side");
     assert!(lines.iter().all(is_of_side) && lines[0] != lines[1], "{of_pods}");
-    // Followed logs of several containers come together, in no order.
+    // Followed logs of several containers are interleaved in any order.
     let mut followed =
         place.start(&["logs", "-f", "-l", "app=web", "--all-containers", "--prefix", "--tail=1"]);
     let mut each = Vec::new();
@@ -186,7 +186,7 @@ spec:
     out(&place, &["down", "first"]).await;
 }
 
-/// A Deployment whose pods answer each connection with these words, on the port of a Service.
+/// A Deployment whose pods send these words on each connection to the port of a Service.
 fn server(words: &str) -> String {
     let script = format!(
         "use IO::Socket::INET; my $l = IO::Socket::INET->new(LocalPort => 8080, Listen => 9, ReuseAddr => 1) or die $@; \
@@ -201,7 +201,7 @@ fn server(words: &str) -> String {
     )
 }
 
-/// What a server says.
+/// The words of a server.
 async fn said(address: &str) -> String {
     let mut text = String::new();
     let mut socket = TcpStream::connect(address).await.unwrap();

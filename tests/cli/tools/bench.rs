@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt as _;
 use crate::command::*;
 use crate::tools::check::start_proxy;
 
-/// How long a benchmark may take: it takes seconds, and many times as long beside all other tests.
+/// The time limit of a benchmark: it takes seconds, but many times as long while all other tests run.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Runs a benchmark to its end.
@@ -21,12 +21,13 @@ async fn bench(place: &Place, endpoint: &str, options: &[&str]) -> Ended {
     place.end_within(PATIENCE, place.command(&args)).await
 }
 
-/// Every row of a report as `SECTION NAME`, with a sample for each runtime at least, and the floor where it is measured.
+/// Every row of a report as `SECTION NAME`, after a check that each has samples of each runtime, and floor samples where
+/// applicable.
 fn rows(report: &Report) -> Vec<String> {
     let mut names = Vec::new();
     for row in &report.rows {
         assert_eq!(row.samples.len(), report.subjects.len(), "{row:?}");
-        // Only crib's own daemon is started, and once for both.
+        // Only crib's own daemon is started, and only once for both.
         let measured = match row.section == Section::Startup {
             true => 1,
             false => report.subjects.len(),
@@ -57,7 +58,7 @@ async fn second_runtime(place: &Place) -> (Running, String) {
     (runtime, format!("unix://{socket}"))
 }
 
-/// A socket to which everybody can connect, and whose owner never answers.
+/// A socket that accepts connections and never responds.
 fn silent(place: &Place) -> (tokio::net::UnixListener, String) {
     let socket = place.path("silent");
     let endpoint = format!("unix://{}", socket.display());
@@ -114,11 +115,11 @@ async fn quick_bench_measures_every_section_and_leaves_nothing() {
     ] {
         assert!(rows.iter().any(|row| row == expected), "{expected}: {rows:#?}");
     }
-    // The kernel alone is measured, or the reason is given.
+    // The kernel alone is measured, or a note has the reason.
     let floor = report.rows.iter().any(|row| !row.floor.is_empty());
     let reason = report.notes.iter().any(|note| note.contains("kernel"));
     assert!(floor != reason, "{:?}", report.notes);
-    // An earlier report is shown again in each form.
+    // An earlier report can be shown in each format.
     let json = place.file("json", &measured.out);
     let again = file("again");
     let again_option = format!("markdown={again}");
@@ -164,7 +165,7 @@ async fn signal_ends_bench_and_removes_its_pods() {
     let (runtime, endpoint) = place.runtime().await;
     let bench = endless(&place, &endpoint, "growth").await;
     let ended = bench.interrupt().await.exits(130);
-    // Without a terminal each step is a line.
+    // Without a terminal, each step prints a line.
     let steps =
         "crib: preparing images\ncrib: Calls of a pod lifecycle, by the number of running pods\n";
     assert!(ended.err.starts_with(steps), "{}", ended.err);
@@ -196,7 +197,7 @@ async fn call_that_hangs_fails_its_section() {
     let (runtime, upstream) = place.runtime().await;
     let (proxy, endpoint, _) = start_proxy(&place, &upstream, &["StartContainer hang"]).await;
     let args = ["bench", "--runtime-endpoint", &endpoint, "--quick"];
-    // Every other call has to be answered by then.
+    // Every other call must be answered within this deadline.
     let args = [&args[..], &["--select", "calls", "--deadline", "10s"]].concat();
     let ended = place.crib(&args).await.exits(1);
     let told = format!(
@@ -212,7 +213,7 @@ async fn call_that_hangs_fails_its_section() {
 async fn next_bench_removes_what_a_killed_one_left() {
     let place = Place::new();
     let (runtime, upstream) = place.runtime().await;
-    // The runtime sees no call that it would carry out after the end of its client.
+    // The call does not reach the runtime, which would execute it after the client's end.
     let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &["StartContainer hang"]).await;
     let args = ["bench", "--runtime-endpoint", &endpoint];
     let killed = place.start(&[&args[..], &["--select", "calls"]].concat());
@@ -334,11 +335,11 @@ async fn benchmarks_are_compared_row_by_row() {
     ended.err_has("is not a report of `crib bench`");
 }
 
-/// Starts a benchmark that does not end by itself, and waits until it has pods beside its first one.
+/// Starts a benchmark that does not end by itself, and waits until it has several pods.
 async fn endless(place: &Place, endpoint: &str, sections: &str) -> Running {
     let args = ["bench", "--runtime-endpoint", endpoint, "--quick"];
     let bench = place.start(&[&args[..], &["--select", sections, "--sizes", "60000"]].concat());
-    // What comes before the growth has one or two at a time.
+    // Sections before the growth run one or two pods at a time.
     eventually("ten pods of the benchmark", || {
         let directories = temporary(place).into_iter();
         let logs = directories.map(|directory| Path::new(&directory).join("logs"));
@@ -356,14 +357,14 @@ async fn pods(place: &Place, endpoint: &str) -> String {
     listed.out
 }
 
-/// The lines of images that a benchmark made.
+/// The lines of images from a benchmark.
 async fn bench_images(place: &Place, endpoint: &str) -> String {
     let listed = place.crib(&["images", "--runtime-endpoint", endpoint]).await.exits(0);
     let lines = listed.out.lines();
     lines.filter(|line| line.contains("crib-bench-")).collect()
 }
 
-/// What is in the directory for temporary files.
+/// The entries of the temporary directory.
 fn temporary(place: &Place) -> Vec<String> {
     let entries = std::fs::read_dir(place.path("tmp")).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path().display().to_string());

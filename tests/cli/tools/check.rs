@@ -18,14 +18,14 @@ async fn check_lists_rules_that_words_mean() {
     let none = place.crib(&["check", "--select", "dance"]).await.exits(2);
     let expected = "crib: no rule has the id, tag, area, call or severity \"dance\": `crib check --list` shows all\n";
     assert_eq!(none.err, expected);
-    // Nothing to check would always pass.
+    // A check without rules would always pass.
     let args = ["check", "--profile", "crictl", "--select", "StreamPodSandboxes"];
     let left_out = place.crib(&args).await.exits(2);
     let expected = "crib: no rule is left: --profile, --select and --skip exclude all rules\n";
     assert_eq!(left_out.err, expected);
 }
 
-/// Where it is piped: a terminal has a bar.
+/// With piped output: a terminal shows a progress bar.
 #[tokio::test]
 async fn check_prints_each_rule_as_it_ends() {
     let place = Place::new();
@@ -33,7 +33,7 @@ async fn check_prints_each_rule_as_it_ends() {
     let args = ["check", "--runtime-endpoint", &endpoint, "--parallel", "1", "--select", "sandbox"];
     let mut checking = place.start(&args);
     let first = checking.line_with("CRI-").await;
-    // It goes on, and a signal finds it.
+    // The check continues until a signal.
     checking.signal(Signal::SIGTERM);
     let ended = checking.end().await.exits(130);
     assert_eq!(ended.out.matches(first.as_str()).count(), 1, "{}", ended.out);
@@ -79,7 +79,7 @@ async fn check_of_runtime_passes_and_writes_reports() {
     runtime.stop().await;
 }
 
-/// As in Bazel's sandboxes. The sockets of its proxies are in its directory.
+/// As in Bazel's sandboxes. The sockets of the check's proxies are in its directory.
 #[tokio::test]
 async fn check_takes_temporary_directory_of_any_length() {
     let place = Place::new();
@@ -91,7 +91,7 @@ async fn check_takes_temporary_directory_of_any_length() {
     let mut command = place.command(&args);
     command.env("TMPDIR", &far);
     place.end(command).await.exits(0).out_has(" 3 pass, 0 fail");
-    // It leaves nothing there.
+    // The check leaves nothing there.
     std::fs::remove_dir(&far).unwrap();
     runtime.stop().await;
 }
@@ -154,13 +154,13 @@ async fn check_that_cannot_write_a_report_runs_no_rule() {
         let said = format!("failed to write {}: No such file", missing.display());
         ended.err_has(&said);
     }
-    // Opening it would wait for a reader.
+    // Opening the FIFO would block until it has a reader.
     let fifo = place.path("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let args = ["check", "--runtime-endpoint", &endpoint, "--trace", fifo.to_str().unwrap()];
     let ended = place.crib(&args).await.exits(2);
     ended.err_has(&format!("failed to write {}: No such device", fifo.display()));
-    // Nor does a benchmark measure anything, or a check run whose baseline is not there.
+    // A benchmark measures nothing, and a check without its baseline file does not run.
     for (args, what) in [
         (["bench", "--report", &html], "write"),
         (["check", "--baseline", trace], "read the baseline"),
@@ -250,7 +250,7 @@ async fn profile_leaves_out_rules_of_other_clients() {
     assert!(crictl < kubelet && kubelet < full, "{crictl} {kubelet} {full}");
 }
 
-/// Starts a proxy with faults before a runtime. Returns it, its endpoint, and the file with its calls.
+/// Starts a proxy with faults in front of a runtime. Returns it, its endpoint, and the file with its calls.
 pub(crate) async fn start_proxy(
     place: &Place,
     upstream: &str,
@@ -265,12 +265,12 @@ pub(crate) async fn start_proxy(
     (running, format!("unix://{socket}"), trace)
 }
 
-/// Waits until the check behind a proxy with this trace has a pod.
+/// Waits until the check behind the proxy with this trace has a pod.
 pub(crate) async fn pod_of_check(trace: &Path) {
     called(trace, "RunPodSandbox").await;
 }
 
-/// Waits until a call has ended that goes through a proxy with this trace.
+/// Waits until a call has ended that goes through the proxy with this trace.
 pub(crate) async fn called(trace: &Path, call: &str) {
     eventually(call, || {
         let text = std::fs::read_to_string(trace).unwrap_or_default();
@@ -290,7 +290,7 @@ async fn check_restarts_runtime_by_command() {
     for fifo in [&asked, &done] {
         nix::unistd::mkfifo(fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     }
-    // Open for both, so that neither side waits for the other one to open.
+    // Opened for reading and writing, so that neither side waits for the other one to open.
     let mut asking = pipe::OpenOptions::new().read_write(true).open_receiver(&asked).unwrap();
     let mut telling = pipe::OpenOptions::new().read_write(true).open_sender(&done).unwrap();
     let command = format!("echo restart >{}; read line <{}", asked.display(), done.display());

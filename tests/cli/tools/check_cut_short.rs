@@ -1,4 +1,4 @@
-//! Checks that end early: by a signal, or because their runtime is gone. None leaves anything.
+//! Checks that end early: by a signal, or because their runtime is gone. Nothing is left.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tokio::process::ChildStderr;
 use crate::command::*;
 use crate::tools::check::{pod_of_check, start_proxy};
 
-/// The next line that is none of the log: on a busy machine, a check may warn of calls that take long.
+/// The next line that is not a log line: on a busy machine, a check may warn about slow calls.
 async fn sentence(lines: &mut Lines<BufReader<ChildStderr>>) -> String {
     loop {
         let line = lines.next_line().await.unwrap().unwrap();
@@ -22,7 +22,7 @@ async fn sentence(lines: &mut Lines<BufReader<ChildStderr>>) -> String {
 async fn second_signal_ends_check_whose_runtime_hangs() {
     let place = Place::unchecked();
     let (runtime, upstream) = place.runtime().await;
-    // The rule waits for its call, then the removal of its pod for its own.
+    // The rule waits for its call, then the removal of its pod waits for another one.
     let faults = ["PodSandboxStatus hang", "StopPodSandbox hang"];
     let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &faults).await;
     let mut check =
@@ -34,7 +34,7 @@ async fn second_signal_ends_check_whose_runtime_hangs() {
     let expected =
         "crib: received SIGINT: removing the pods of the check; a second signal exits immediately";
     assert_eq!(first, expected);
-    // Another signal: the same one again at once would count as an echo of the first.
+    // A different signal: the same one shortly afterwards would count as an echo of the first.
     check.signal(Signal::SIGTERM);
     check.end().await.exits(130);
     let last = sentence(&mut said).await;
@@ -94,7 +94,7 @@ async fn next_check_removes_directory_and_cgroups_of_one_whose_pods_are_gone() {
     killed.end().await;
     let removal = ["rmp", "--all", "--force", "--runtime-endpoint", &upstream];
     place.crib(&removal).await.exits(0);
-    // A runtime that is killed leaves them, and only root may be sure to have one.
+    // As left by a killed runtime. Only root can be sure to be allowed to create a cgroup.
     if nix::unistd::geteuid().is_root() {
         let hierarchies = files(Path::new("/sys/fs/cgroup")).into_iter();
         let mut hierarchies = hierarchies.map(|name| Path::new("/sys/fs/cgroup").join(name));
@@ -112,7 +112,7 @@ async fn next_check_removes_directory_and_cgroups_of_one_whose_pods_are_gone() {
     runtime.stop().await;
 }
 
-/// The control groups with this name in all hierarchies.
+/// The cgroups with this name in all hierarchies.
 fn cgroups_of(name: &str) -> Vec<String> {
     let root = Path::new("/sys/fs/cgroup");
     let hierarchies = files(root).into_iter().map(|name| root.join(name));

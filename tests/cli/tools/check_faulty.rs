@@ -1,4 +1,4 @@
-//! `crib check` of runtimes that break more than a rule.
+//! `crib check` of runtimes that violate many rules.
 
 use crate::command::*;
 use crate::tools::check::{called, pod_of_check, start_proxy};
@@ -23,7 +23,7 @@ async fn check_without_answer_to_version_exits_3() {
 async fn check_warns_of_calls_that_hang_before_first_rule_and_goes_on() {
     let place = Place::new();
     let (runtime, upstream) = place.runtime().await;
-    // Each one hangs once: what the rule itself calls is another matter.
+    // Each call hangs only once, so that the rule's own calls succeed.
     let calls = ["ListPodSandbox", "ImageStatus", "Status", "RuntimeConfig"];
     let faults = calls.map(|call| format!("{call} times 1 hang"));
     let faults = faults.each_ref().map(String::as_str);
@@ -45,7 +45,7 @@ async fn overdue_rule_names_call_without_answer() {
     let place = Place::new();
     let (runtime, upstream) = place.runtime().await;
     let (proxy, endpoint, _) = start_proxy(&place, &upstream, &["ExecSync hang"]).await;
-    // The rule has a container by then.
+    // By then, the rule has a container.
     let args = ["check", "--runtime-endpoint", &endpoint, "--deadline", "8s"];
     let select = ["--select", "CRI-STP-009"];
     let ended = place.crib(&[&args[..], &select].concat()).await.exits(1);
@@ -117,7 +117,7 @@ async fn check_names_list_that_hangs_at_its_end() {
     runtime.stop().await;
 }
 
-/// A runtime in a network namespace of its own does not reach 127.0.0.1 of the check.
+/// A runtime in its own network namespace cannot reach the check's 127.0.0.1.
 #[tokio::test]
 async fn rules_of_images_are_skipped_in_other_network_namespace() {
     harness::needs!(Root);
@@ -151,7 +151,7 @@ async fn rules_of_images_are_skipped_in_other_network_namespace() {
 async fn failures_below_fail_on_do_not_count() {
     let place = Place::new();
     let (runtime, upstream) = place.runtime().await;
-    // CRI-RTM-004 is a should.
+    // CRI-RTM-004 has the severity should.
     let faults = ["Status drop runtime_handlers"];
     let (proxy, endpoint, _) = start_proxy(&place, &upstream, &faults).await;
     let args = ["check", "--runtime-endpoint", &endpoint];
@@ -185,7 +185,7 @@ async fn skipped_words_leave_out_rules() {
     runtime.stop().await;
 }
 
-/// Every call but those before the first rule.
+/// All calls except those before the first rule.
 const ALL_CALLS: &str = "A*,C*,E*,G*,ImageF*,L*,Pod*,Port*,R*,S*,U*";
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn output_stays_short_when_every_call_fails_with_long_message() {
     let failed = ended.out.lines().filter(|line| line.starts_with("fail ")).count();
     let shown = ended.out.matches(" fails after ").count();
     assert!(failed > 12 && shown > 5, "{}", ended.out);
-    // A line for each rule, 10 for each failure that is shown, and the causes.
+    // A line for each rule, 10 for each failure that is shown in full, and the common causes.
     let lines = ended.out.lines().count();
     assert!(lines <= failed * 2 + shown * 10 + 40, "{lines} lines: {}", ended.out);
     let longest = [&ended.out, &ended.err]
@@ -215,7 +215,7 @@ async fn output_stays_short_when_every_call_fails_with_long_message() {
         .find(" rules failed with one cause, RunPodSandbox: Internal: many words many words ");
     assert!(cause < ended.out.find(" fails after "), "{}", ended.out);
     assert!(cause.is_some(), "{}", ended.out);
-    // The whole message is in the report, and told to who asks for it.
+    // The report contains the whole message.
     let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let seen = report["rules"].as_array().unwrap().iter().map(|rule| &rule["difference"]["seen"]);
     assert!(seen.filter_map(Value::as_str).any(|seen| seen.contains(&long)));

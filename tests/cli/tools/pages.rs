@@ -7,15 +7,15 @@ use bench::{Machine, Report, Row, Section, Subject, Unit};
 use crate::browser::Browser;
 use crate::command::*;
 
-/// Text of a runtime that would run a script if a page did not escape it.
+/// A runtime's text that would run a script if a page did not escape it.
 const HOSTILE: &str =
     "</title></script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>";
 
-/// The counts of the page of a check: what it says, and how many rules can be seen.
+/// The counts on the page of a check: the displayed text, and the number of visible rules.
 const SHOWN: &str = "[document.getElementById('shown').textContent, \
     document.querySelectorAll('.rule:not([hidden])').length]";
 
-/// Whether hostile text ran, and the scripts and images of the page.
+/// Whether hostile text was executed, and the number of scripts and images of the page.
 const INERT: &str = "[typeof window.hacked, document.scripts.length, document.images.length]";
 
 #[tokio::test]
@@ -27,11 +27,11 @@ async fn pages_show_reports_and_run_no_hostile_text() {
     comparison_shows_changes(&place, &mut browser).await;
     bench_has_plots(&place, &mut browser).await;
     assert_eq!(browser.close().await, Vec::<String>::new());
-    // Its other processes write into the place as they end.
+    // Chromium's other processes write into the place until they exit.
     place.wait_until_clean().await;
 }
 
-/// Fails if something in the page is wider than the screen of a phone.
+/// Fails if the page is wider than the screen of a phone.
 async fn fits_phone(browser: &mut Browser) {
     let phone = json!({"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true});
     browser.call("Emulation.setDeviceMetricsOverride", phone).await;
@@ -40,7 +40,7 @@ async fn fits_phone(browser: &mut Browser) {
     browser.call("Emulation.clearDeviceMetricsOverride", json!({})).await;
 }
 
-/// The report on a runtime that has hostile text in each version and breaks a rule with it.
+/// The report on a runtime that has hostile text in its version and violates a rule with it.
 async fn check_page(place: &Place) -> PathBuf {
     let (runtime, upstream) = place.runtime().await;
     let socket = place.path("p");
@@ -60,7 +60,7 @@ async fn check_page(place: &Place) -> PathBuf {
     proxy.line_with("listening").await;
     let (endpoint, page) = (format!("unix://{listen}"), place.path("page.html"));
     let html = format!("html={}", page.display());
-    // Its name is not crib's, so the image must be named.
+    // The runtime's name is not crib's, so the image must be named.
     let args = [
         "check",
         "--runtime-endpoint",
@@ -83,12 +83,12 @@ async fn check_filters_rules(place: &Place, browser: &mut Browser) {
     browser.open(&page, "").await;
     let all = json!(["4 of 4 rules", 4]);
     assert_eq!(browser.value(SHOWN).await, all);
-    // The text of the runtime is there as text, and did not run.
+    // The runtime's text is shown as text, and was not executed.
     let title = browser.value("document.querySelector('h1').textContent").await;
     assert!(title.as_str().unwrap().contains(HOSTILE), "{title}");
     assert_eq!(browser.value(INERT).await, json!(["undefined", 1, 0]));
 
-    // The failure is open, with its calls as bars and as text.
+    // The failure is expanded, with its calls as bars and as text.
     let failed = "[...document.querySelectorAll('.rule[open]')].map((rule) => [rule.id, rule.dataset.result])";
     let expected = json!([["CRI-RTM-003", "fail"]]);
     assert_eq!(browser.value(failed).await, expected);
@@ -98,7 +98,7 @@ async fn check_filters_rules(place: &Place, browser: &mut Browser) {
     let expected = json!(["Status", true, "DETAILS"]);
     assert!(calls.as_array().unwrap().contains(&expected), "{calls}");
 
-    // A number of the summary is a link to the rules that it counts.
+    // A number in the summary is a link that filters its rules.
     let follow = "new Promise((done) => { addEventListener('hashchange', done, {once: true}); \
         document.querySelector('#by-severity tfoot a.fail').click(); }).then(() => true)";
     browser.value(follow).await;
@@ -106,7 +106,7 @@ async fn check_filters_rules(place: &Place, browser: &mut Browser) {
     assert_eq!(browser.value(SHOWN).await, one);
     assert_eq!(browser.value("document.getElementById('result').value").await, "fail");
 
-    // The address of a view shows it again, and one with an unknown word shows all.
+    // The URL of a view restores it, and a URL with an unknown word shows all rules.
     browser.open(&page, "#area=sandbox").await;
     assert_eq!(browser.value(SHOWN).await, one);
     browser.open(&page, "#area=dance").await;
@@ -115,7 +115,7 @@ async fn check_filters_rules(place: &Place, browser: &mut Browser) {
     let open = "document.querySelector('#CRI-SBX-001-call-1').open && document.querySelector('#CRI-SBX-001').open";
     assert_eq!(browser.value(open).await, true);
 
-    // The keyboard: text into the field, and Enter on a rule.
+    // The keyboard: typing into the field, and Enter on a rule.
     browser.open(&page, "").await;
     browser.value("document.getElementById('text').focus()").await;
     let params = json!({"text": "SBX-001"});
@@ -163,7 +163,7 @@ async fn comparison_shows_changes(place: &Place, browser: &mut Browser) {
         assert!(shown.contains(&heading.into()), "{heading}: {headings}");
     }
     assert_eq!(browser.value(INERT).await, json!(["undefined", 1, 0]));
-    // The reason of the only change is there as text, and is seen when the rule is opened with the keyboard.
+    // The reason of the only change is in the page, and is visible when the rule is expanded with the keyboard.
     let reason = "[...document.querySelectorAll('.rule')].map((rule) => \
         [rule.querySelector('code').textContent, rule.querySelector('pre').textContent.includes('onerror'), \
         rule.querySelector('pre').checkVisibility()])";

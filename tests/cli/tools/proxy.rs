@@ -1,9 +1,9 @@
-//! `crib proxy` with rules that are switched, and what it refuses.
+//! `crib proxy` with rules that are enabled and disabled, and its errors.
 
 use crate::command::*;
 use crate::tools::readme::shown;
 
-/// A proxy before a runtime that need not exist.
+/// Arguments of a proxy for a runtime that need not exist.
 fn args<'a>(listen: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let mut args = vec!["proxy", "--listen", listen, "--upstream", "/nowhere/r.sock"];
     args.extend(more);
@@ -76,7 +76,7 @@ async fn client_meets_faults_and_is_judged() {
     let second = place.crib(&list).await.exits(1);
     second.err_has("(Internal)");
     let judged = proxy.interrupt().await;
-    // Every call of the commands has its deadline.
+    // Every call of crib's commands has a deadline.
     assert_eq!(judged.code, Some(0), "{judged:?}");
     runtime.stop().await;
 }

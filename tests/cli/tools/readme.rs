@@ -1,4 +1,4 @@
-//! The README's commands, run as they stand there; only paths of the machine and ports are replaced.
+//! The README's commands, run as they are written; only the machine's paths and ports are replaced.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -31,7 +31,7 @@ spec:
       while (my $peer = $listener->accept()) { print {$peer} "hello from port 80\n"; close($peer); }
 "#;
 
-/// Where each command of the README's blocks is run: by a test of this package, or elsewhere, or why not.
+/// The test that runs each command in the README's blocks, or another place, or the reason why none does.
 const COMMANDS: [(&str, By); 27] = [
     (
         "cargo install --locked --path harness/crib",
@@ -76,7 +76,7 @@ const COMMANDS: [(&str, By); 27] = [
         By::Nothing("cargo test has the same program, and runs it with this manifest"),
     ),
     ("cargo test", By::Ci("run_tests root as_root cargo test")),
-    // In sentences.
+    // Commands within sentences.
     ("source <(crib completions bash)", By::Test("tools/readme", "completions_are_read_by_bash")),
     ("crib man --output DIR", By::Test("tools/reference", "manual_pages_are_printed_and_written")),
     ("cargo deb --package crib", By::Nothing("it needs cargo-deb")),
@@ -108,7 +108,7 @@ enum By {
     Test(&'static str, &'static str),
     /// A step of `.ci/run`, by a part of its line.
     Ci(&'static str),
-    /// Nothing, for this reason.
+    /// Not run, for this reason.
     Nothing(&'static str),
 }
 
@@ -120,7 +120,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(repository().join(path)).unwrap()
 }
 
-/// The lines of the README's indented blocks that are commands.
+/// The commands in the README's indented blocks.
 fn blocks(readme: &str) -> Vec<&str> {
     let (mut fenced, mut session, mut found) = (false, false, Vec::new());
     for line in readme.lines() {
@@ -164,7 +164,7 @@ fn every_command_of_readme_is_run_or_has_a_reason_not_to_be() {
     }
 }
 
-/// Runs a line of the README in a shell: with another socket than the machine's, with `changes`, and with more options.
+/// Runs a line of the README in a shell: with another socket than the machine's, with `changes`, and with additional options.
 pub(crate) fn shown(place: &Place, line: &str, changes: &[(&str, &str)], options: &str) -> Command {
     assert!(
         COMMANDS.iter().any(|(command, _)| *command == line),
@@ -182,7 +182,7 @@ fn socket(place: &Place) -> String {
     place.path("crib.sock").display().to_string()
 }
 
-/// A shell in `place` that finds `crib` as a user's does.
+/// A shell in `place` with `crib` on its PATH.
 fn shell(place: &Place, script: &str) -> Command {
     let directory = Path::new(env!("CARGO_BIN_EXE_crib")).parent().unwrap();
     let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
@@ -242,7 +242,7 @@ async fn components_run_separately() {
     logs.line_with("listening").await;
     end(logs, Signal::SIGINT, 130).await;
 
-    // A terminal, into which a user types.
+    // A terminal, in which a user would type.
     let in_terminal = ("crib exec -it web sh", "script -qec 'crib exec -it web sh' /dev/null");
     let mut terminal = shown(&place, in_terminal.0, &[in_terminal], "");
     let mut terminal = terminal.stdin(Stdio::piped()).spawn().unwrap();
@@ -296,7 +296,7 @@ async fn images_come_from_registry_and_archives() {
     let url = registry.line_with("listening on ").await;
     let url = url.strip_prefix("listening on ").unwrap();
 
-    // The names of both registries, which are on the internet, are served here.
+    // Both registries' names, which are on the internet, are served here.
     let state = place.path("state").display().to_string();
     let options = format!(
         "--state-dir {state} --registry-mirror docker.io={url}/docker.io --registry-mirror quay.io={url}/quay.io"

@@ -1,8 +1,8 @@
-//! `crib proxy record`, `replay` and `lint`: a session of crib's own commands, again without a runtime, and what is wrong with it.
+//! `crib proxy record`, `replay` and `lint`: a session of crib's own commands, its replay without a runtime, and its lint findings.
 
 use crate::command::*;
 
-/// What a client asks, with ids in full where they are printed.
+/// A client's queries, with full ids in the output.
 fn questions(pod: &str) -> Vec<Vec<String>> {
     let lines = [
         "version".to_owned(),
@@ -18,7 +18,7 @@ fn questions(pod: &str) -> Vec<Vec<String>> {
     lines.iter().map(words).collect()
 }
 
-/// Asks at an endpoint.
+/// Runs the queries at an endpoint.
 async fn ask(place: &Place, endpoint: &str, pod: &str) -> Vec<(Option<i32>, String, String)> {
     let mut answers = Vec::new();
     for question in questions(pod) {
@@ -55,7 +55,7 @@ async fn recorded_session_is_replayed_without_runtime() {
     let mut replay = place.start(&["proxy", "replay", file, "--listen", listen]);
     replay.line_with("listening").await;
     assert_eq!(ask(&place, &endpoint, pod).await, recorded);
-    // Once more: later questions get the last answers.
+    // Once more: repeated queries get the last responses.
     assert_eq!(ask(&place, &endpoint, pod).await, recorded);
     let other = place
         .crib(&["--runtime-endpoint", &endpoint, "runp", &config, "--runtime", "kata"])
@@ -95,7 +95,7 @@ async fn lint_finds_what_client_does_wrong_and_exits_1() {
     refused.err_has("line 1 is not a recorded call: missing field `method` at column 14");
     let endless = place.crib(&["proxy", "lint", "/dev/zero"]).await.exits(2);
     endless.err_has("failed to read the recording /dev/zero: line 1 has more than 64 MiB");
-    // A recorder that is killed leaves a part of a line.
+    // A killed recorder leaves a part of a line.
     let cut = place.file(
         "cut.jsonl",
         "{\"t_start\": 1, \"method\": \"Version\", \"deadline_s\": 1}\n{\"t_start\": 2, \"met",
@@ -131,7 +131,7 @@ async fn proxy_judges_client_when_it_ends() {
     runtime.stop().await;
 }
 
-/// Rules call what is removed, and remove what runs, to see what a runtime does; every call has a deadline, though.
+/// Rules call removed objects and remove running ones, to test the runtime; but every call has a deadline.
 #[tokio::test]
 async fn check_gives_each_call_a_deadline() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! What is generated from the definition of the command line: docs/cli.md and the manual pages.
+//! Documents generated from the definition of the command line: docs/cli.md and the manual pages.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub(crate) async fn commands(place: &Place, of: &str) -> Vec<String> {
         return Vec::new();
     };
     let lines = list.lines().take_while(|line| !line.is_empty());
-    // A description that takes more than one line goes on further to the right.
+    // Continuation lines of a description are indented further.
     let lines = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     lines
         .map(|line| line.split_whitespace().next().unwrap().to_owned())
@@ -25,7 +25,7 @@ async fn reference_of_commands_is_up_to_date() {
     let place = Place::unchecked();
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
     let written = std::fs::read_to_string(&path).unwrap();
-    // What is before the help is written by hand.
+    // The text before the help is written by hand.
     let (mut text, _) = written.split_once("\n## crib\n").map_or_else(
         || panic!("{} has no heading `crib`", path.display()),
         |(by_hand, help)| (by_hand.to_owned(), help),

@@ -1,4 +1,4 @@
-//! `crib registry` as other tools use it: skopeo pushes and pulls, over plain HTTP and over TLS with a token.
+//! `crib registry` with other tools: skopeo pushes and pulls, over plain HTTP and over TLS with a token.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use crate::command::*;
 
-/// A registry that is running, and where.
+/// A running registry, and its address.
 async fn registry(place: &Place, args: &[&str]) -> (Running, String) {
     let mut all = vec!["registry"];
     all.extend(args);
@@ -27,7 +27,7 @@ fn archive(place: &Place, name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Runs skopeo, and returns whether it succeeded and what it said.
+/// Runs skopeo, and returns whether it succeeded and its output.
 async fn skopeo(args: &[&str]) -> (bool, String) {
     let mut command = Command::new("skopeo");
     command.args(args).stdin(Stdio::null()).kill_on_drop(true);
@@ -37,7 +37,7 @@ async fn skopeo(args: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// Runs skopeo, which has to succeed.
+/// Runs skopeo, which must succeed.
 macro_rules! skopeo {
     ($($arg:expr),+ $(,)?) => {{
         let (good, said) = skopeo(&[$(&$arg),+]).await;
@@ -66,7 +66,7 @@ async fn skopeo_pushes_and_pulls() {
     }
     running.stop().await;
 
-    // What was pushed is there for the next one, which is told of nothing else.
+    // The next registry serves the pushed images from the directory alone.
     let (running, host) = registry(&place, &["--root", root]).await;
     let tags = skopeo!("list-tags", "--tls-verify=false", format!("docker://{host}/a/v2s2"));
     assert!(tags.contains("\"2\""), "{tags}");
@@ -142,7 +142,7 @@ async fn ready_file_that_is_a_fifo_is_written_to_and_kept() {
     running.stop().await;
 }
 
-/// A layout whose image is in `levels` indexes, each of which names the next one 40 times.
+/// A layout whose image is in `levels` indexes, each of which refers to the next one 40 times.
 async fn nested(place: &Place, levels: usize) -> String {
     let layout = place.path(&format!("nested-{levels}"));
     ImageBuilder::new("it:1").write_oci_layout(&layout).unwrap();
@@ -166,7 +166,7 @@ async fn nested(place: &Place, levels: usize) -> String {
     layout.to_str().unwrap().to_owned()
 }
 
-/// Forty to the power of eight ways lead to the one image.
+/// Forty to the power of eight paths lead to the one image.
 #[tokio::test]
 async fn nested_indexes_hold_nobody_up() {
     let place = Place::new();
@@ -181,7 +181,7 @@ async fn nested_indexes_hold_nobody_up() {
     let deep = nested(&place, 9).await;
     let load = ["-r", &endpoint, "load", &format!("{deep}=it:1")];
     place.crib(&load).await.exits(2).err_has("more than 8 indexes are nested");
-    // It serves others all the while.
+    // The registry serves other clients in the meantime.
     assert_eq!(place.crib(&["-r", &endpoint, "images", "-q"]).await.exits(0).out, "");
     runtime.stop().await;
     registry.stop().await;

@@ -1,4 +1,4 @@
-//! Behaviour scripts as users of the command meet them: in manifests, in flags, in the document.
+//! Behaviour scripts in manifests, in flags, and in the documentation.
 
 use crate::command::*;
 
@@ -12,7 +12,7 @@ async fn run_shows_backoff_and_kills_pod_that_ignores_sigterm() {
         running.line_with("| line 5").await;
     }
     running.err_line_with("CrashLoopBackOff").await;
-    // The next start would have come by then.
+    // By then, the next start would have happened.
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let ended = running.interrupt().await.exits(130);
     // Names are padded to the longest one.

@@ -58,7 +58,7 @@ async fn run_of_no_replicas_says_so_and_ends() {
 #[tokio::test]
 async fn pods_that_run_at_the_deadline_of_their_job_count_as_failed() {
     let place = Place::new();
-    // One ends well when it is told to end.
+    // One of the pods succeeds when it is stopped.
     let script = "trap 'exit 0' TERM; [ $JOB_COMPLETION_INDEX = 0 ] && exit 0; sleep 1000 & wait";
     let more = "  completionMode: Indexed\n  completions: 3\n  parallelism: 3\n  activeDeadlineSeconds: 5\n";
     let manifest = object("Job", "late", more, NEVER, script);
@@ -101,7 +101,7 @@ async fn job_completes_after_a_failed_pod() {
     assert_eq!(phases, ["Failed", "Succeeded"]);
 }
 
-/// As `kubectl create` names it, but the same one each time.
+/// In the form of `kubectl create`, but the same name each time.
 #[tokio::test]
 async fn job_without_name_gets_one_from_its_prefix() {
     let place = Place::new();
@@ -150,7 +150,7 @@ async fn indexed_job_tells_each_pod_its_index() {
     }
 }
 
-/// The process ids of containers whose command line has `words`.
+/// The process ids of containers whose command line contains `words`.
 fn processes(place: &Place, words: &str) -> Vec<Pid> {
     let left = place.left();
     let lines = left.iter().filter(|line| line.contains(words));
@@ -178,7 +178,7 @@ async fn example_deployment_runs_two_pods_until_interrupted() {
 async fn deployment_restarts_killed_containers_of_both_pods() {
     let place = Place::new();
     let mark = place.path("").display().to_string();
-    // A single process, which starts none: a shell's child has the shell's command line for a moment.
+    // A single process without children: a shell's child has the shell's command line for a moment.
     let script = format!("echo up; exec -a 'the container of {mark}' sleep 86400");
     let fields = "  replicas: 2\n  selector: {matchLabels: {app: web}}\n";
     let template = "      terminationGracePeriodSeconds: 0\n";
@@ -206,7 +206,7 @@ async fn deployment_replaces_evicted_pod() {
         "      volumes:\n      - {{name: shared, hostPath: {{path: {}}}}}\n      - {{name: small, emptyDir: {{sizeLimit: 1Mi}}}}\n",
         place.path("shared").display()
     );
-    // It speaks first: it may be evicted as soon as the volume is too large.
+    // The container prints first: it may be evicted as soon as the volume is too large.
     let script = "if mkdir /shared/tried; then echo first; head -c 8M /dev/zero >/small/big; else echo second; fi; exec sleep 86400";
     let manifest = object(
         "Deployment",
@@ -220,7 +220,7 @@ async fn deployment_replaces_evicted_pod() {
     let second = running.line_with("| second").await;
     let pod = |line: &str| line.split('/').next().unwrap().to_owned();
     assert_ne!(pod(&first), pod(&second));
-    // Bash replaced by sleep ignores SIGTERM as the first process: the second signal ends it at once.
+    // After bash has executed sleep, the first process ignores SIGTERM: the second signal kills it immediately.
     running.signal(Signal::SIGINT);
     running.signal(Signal::SIGTERM);
     running.end().await.exits(130);
@@ -255,7 +255,7 @@ async fn stateful_set_starts_and_ends_its_pods_in_order() {
     let script =
         "trap 'echo bye; exit 0' TERM; echo up; touch /dev/shm/up; while true; do sleep 0.1; done";
     let fields = "  replicas: 3\n  selector: {matchLabels: {app: db}}\n";
-    // Without a probe a pod counts as ready before it has said anything.
+    // Without a probe a pod counts as ready before it has printed anything.
     let probe = "exec: {command: [test, -e, /dev/shm/up]}, periodSeconds: 1, timeoutSeconds: 30";
     let manifest = object("StatefulSet", "db", fields, "", script)
         + &format!("        readinessProbe: {{{probe}}}\n");

@@ -1,4 +1,4 @@
-//! The manifests under examples/ do what their comments say. Those of controllers, volumes and Services are tested beside these.
+//! The manifests under examples/ behave as their comments describe. Other tests cover those of controllers, volumes and Services.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ fn example(name: &str) -> String {
     format!("{}/../../examples/{name}.yaml", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Ends the run and expects that nothing is left.
+/// Stops the run, and asserts that nothing is left.
 async fn interrupt(running: Running, place: &Place) -> String {
     let ended = running.interrupt().await.exits(130);
     place.assert_clean();
@@ -107,7 +107,7 @@ async fn web_server_serves_its_page_and_is_restarted_when_unhealthy() {
     assert!(err.contains(cause), "{err}");
 }
 
-/// The answer to `GET /`.
+/// The response to `GET /`.
 async fn get(address: &str) -> String {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut server = tokio::net::TcpStream::connect(address).await.unwrap();

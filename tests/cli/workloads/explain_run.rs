@@ -1,4 +1,4 @@
-//! `crib explain-run`: what would be done, without doing it.
+//! `crib explain-run`: shows the plan of a run without executing it.
 
 use crate::command::*;
 use crate::runs::run::pod;
@@ -108,7 +108,7 @@ async fn explain_run_prints_json_for_programs() {
     assert_eq!(all["noEffect"][0]["path"], "spec.schedulerName");
 }
 
-/// Two claims, of which one has a PersistentVolume, and the Services of a pod that mounts both.
+/// Two claims, one of them with a PersistentVolume, and the Services of a pod that mounts both.
 const CLAIMS_AND_SERVICES: &str = "apiVersion: v1
 kind: Pod
 metadata: {name: db, labels: {app: db}}
@@ -176,7 +176,7 @@ async fn explain_run_shows_bindings_of_claims_and_ports_of_services() {
     assert_eq!(all["services"][1]["backends"], json!(["pod default/db"]));
 }
 
-/// As `crib run` would: every problem, and nothing else.
+/// Like `crib run`: every error, and nothing else.
 #[tokio::test]
 async fn explain_run_refuses_what_run_refuses() {
     let place = Place::new();
@@ -221,7 +221,7 @@ async fn explain_run_warns_of_services_as_run_does() {
     }
 }
 
-/// Each list repeats the one before it ten times, which makes 10^20 values.
+/// Each list repeats the previous one ten times, which makes 10^20 values.
 pub(crate) fn bomb() -> String {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..20 {
@@ -231,7 +231,7 @@ pub(crate) fn bomb() -> String {
     bomb
 }
 
-/// Every kind of YAML file that a command reads at its start.
+/// Every kind of YAML file that commands read.
 #[tokio::test]
 async fn nested_aliases_end_with_an_error() {
     let place = Place::new();

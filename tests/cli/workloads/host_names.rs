@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use crate::command::*;
 use crate::runs::run::pod;
 
-/// Answers over TCP and UDP on one port of all of the host's addresses.
+/// Responds over TCP and UDP on one port of all of the host's addresses.
 async fn serve() -> u16 {
     let tcp = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
     let port = tcp.local_addr().unwrap().port();

@@ -4,7 +4,7 @@ use harness::fixture_image::{ImageBuilder, Layer};
 
 use crate::command::*;
 
-/// An image with scripts, a shell that runs, and a dynamic program without its loader.
+/// An image with scripts, a working shell, and a dynamically linked program without its loader.
 fn image(place: &Place) -> String {
     let program = std::fs::read("/bin/echo").unwrap();
     let layer = Layer::new()
@@ -68,7 +68,7 @@ async fn run_says_that_interpreter_of_unreadable_script_is_missing() {
     let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  restartPolicy: Never\n  \
         securityContext: {runAsUser: 0}\n  containers:\n  - name: main\n    image: registry.test/scripts:1\n    \
         command: [/bin/hidden]\n    securityContext: {capabilities: {drop: [ALL]}}\n";
-    // Its owner may not read it, and without capabilities root is an ordinary owner.
+    // Its owner may not read it, and root without capabilities is like any owner.
     let ended = place
         .crib(&["run", "--image-archive", &archive, &place.file("p.yaml", manifest)])
         .await

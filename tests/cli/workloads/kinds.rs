@@ -1,9 +1,9 @@
-//! `crib run` with documents that are no pods: lists, objects beside pods, and kinds that are not run.
+//! `crib run` with documents that are not pods: lists, objects next to pods, and unsupported kinds.
 
 use crate::command::*;
 use crate::runs::run::pod;
 
-/// What helm prints for a chart: comments, empty documents, and kinds of a cluster.
+/// helm's output for a chart: comments, empty documents, and kinds of a cluster.
 fn chart() -> String {
     let pod = pod("p", "echo from the pod").replace("apiVersion: v1\n", "");
     let item = pod.replace('\n', "\n  ");
@@ -52,7 +52,7 @@ async fn run_strict_refuses_kinds_of_a_cluster() {
     assert_eq!(ended.out, "");
 }
 
-/// It needs no kind, and may be among other manifests.
+/// A kustomization needs no kind, and may be among other manifests.
 #[tokio::test]
 async fn kustomization_is_skipped_with_the_command_that_builds_it() {
     let place = Place::new();

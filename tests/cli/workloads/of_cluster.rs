@@ -1,11 +1,11 @@
-//! Manifests as clusters print them, and as people have them for clusters: what is missing here is said.
+//! Manifests in the form that clusters print, and manifests written for clusters: messages name what is missing here.
 
 use harness::fixture_image::{ImageBuilder, Layer};
 
 use crate::command::*;
 use crate::runs::run::pod;
 
-/// What an API server adds to a pod, and a provisioner to a claim.
+/// Fields that an API server adds to a pod, and a provisioner to a claim.
 const DUMPED: &str = r#"
     volumeMounts:
     - {name: kube-api-access-2jbdp, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
@@ -81,7 +81,7 @@ async fn seccomp_profile_of_the_node_is_looked_for_when_its_container_is_created
     let manifest = place.file("p.yaml", &PROFILE.replace("DIRECTORY", &directory));
     let arguments = ["run", "--seccomp-profile-root", &directory, &manifest];
     place.crib(&arguments).await.exits(0).out_has("permitted");
-    // Where a kubelet has them, or a directory of the user's own.
+    // In the kubelet's directory, or in the user's own.
     let root = nix::unistd::geteuid().is_root();
     let default = match root {
         true => "/var/lib/kubelet/seccomp".to_owned(),
@@ -98,7 +98,7 @@ async fn seccomp_profile_of_the_node_is_looked_for_when_its_container_is_created
     running.interrupt().await.exits(130);
 }
 
-/// As where a DaemonSet installs the profiles of other pods.
+/// As if a DaemonSet installed the profiles of other pods.
 #[rstest]
 #[case::missing(None)]
 #[case::empty(Some(""))]
@@ -143,7 +143,7 @@ async fn objects_of_json_follow_each_other() {
     for words in ["I am }{ a", "I am }{ b"] {
         ended.out_has(words);
     }
-    // The place is that in the whole text.
+    // The position is relative to the whole text.
     let wrong = format!("{} {}", object("a", ""), object("b", r#", "tty": 1"#));
     let ended = place.crib_with_stdin(&["run", "-"], &wrong).await.exits(2);
     let refusal =
@@ -197,13 +197,13 @@ async fn image_of_an_archive_is_there_for_a_pod_that_pulls_none() {
     let file = place.file("h.yaml", &of_this_machine);
     let ended = place.crib(&["run", &file]).await.exits(0);
     ended.out_has("it is there");
-    // Without the archive nothing is pulled.
+    // Without the archive, nothing could be pulled.
     let mut running = place.start(&["run", &manifest]);
     running.err_line_with("ErrImageNeverPull").await;
     running.interrupt().await.exits(130);
 }
 
-/// The host of an ordinary user does not reach the pods' network.
+/// The host of an ordinary user cannot reach the pods' network.
 #[tokio::test]
 async fn pod_on_the_hosts_network_asks_a_name_server_that_it_reaches() {
     harness::needs!(UserNamespaces);

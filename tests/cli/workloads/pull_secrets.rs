@@ -1,4 +1,5 @@
-//! `crib agent` and `crib run` pull from a registry that asks for a password; the agent lets no other tenant use what it pulled.
+//! `crib agent` and `crib run` pull from a registry that requires a password; the agent does not let other tenants use the pulled
+//! image.
 
 use harness::fixture_image::{ImageBuilder, Layer};
 use registry::{Auth, Registry};
@@ -13,7 +14,7 @@ fn pod(name: &str, image: &str, secrets: &str) -> String {
     )
 }
 
-/// A registry with the image app:1 for the user `me` alone, and docker's configuration with the login.
+/// A registry with the image app:1, only for the user `me`, and a docker configuration with the login.
 async fn private_registry() -> (Registry, String) {
     let registry = Registry::with()
         .auth(Auth::Basic { user: "me".to_owned(), password: "se:cret".to_owned() })
@@ -38,7 +39,7 @@ async fn run_pulls_with_dockers_configuration() {
     let manifest = place.file("one.yaml", &manifest);
     let logins = place.file("logins.json", &config);
     let pulled = place.crib(&["run", "--pull-secrets", &logins, &manifest]).await;
-    // The image has no program, so that the container ends when it starts.
+    // The image has no program, so the container fails to start.
     pulled.err_has("StartError");
     assert!(!pulled.err.contains("ErrImagePull"), "{pulled:?}");
 
@@ -97,7 +98,7 @@ async fn agent_pulls_with_pull_secrets_and_records_them() {
     })
     .await;
 
-    // The image is present now, and another pod has no secret for it.
+    // The image is present now, but another pod has no secret for it.
     let pulls = || registry.seen().len();
     let before = pulls();
     place.file("manifests/two.yaml", &pod("two", &image, ""));

@@ -1,9 +1,9 @@
-//! RuntimeClasses: which of the runtime's handlers they name, and the overhead of their pods.
+//! RuntimeClasses: the runtime handlers that they name, and the overhead of their pods.
 
 use crate::command::*;
 use crate::nodes::agent_flags::{free_port, wait_until_shown};
 
-/// Its container ends with 3 if it may write to its root.
+/// The container exits with 3 if it can write to its root.
 fn pod(name: &str, class: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: Never\n  runtimeClassName: {class}\n  \

@@ -1,11 +1,11 @@
-//! Where Secrets and what volumes show beside them are kept: in memory, until the pod ends.
+//! Where Secrets and volumes with them are stored: in memory, until the pod ends.
 
 use std::path::{Path, PathBuf};
 
 use crate::command::*;
 use crate::runs::run::{daemon, pod};
 
-/// A pod that shows in what file system its volumes are, runs a script out of a Secret, and waits.
+/// A pod that prints the file systems of its volumes, runs a script from a Secret, and waits.
 const SECRETS: &str = r#"apiVersion: v1
 kind: Secret
 metadata: {name: s}
@@ -41,7 +41,7 @@ spec:
     - {name: fields, mountPath: /in-memory/fields}
 "#;
 
-/// Where the directory of a pod's secrets is linked to, if it is: its volumes then have a path in that file system.
+/// The target if the directory of a pod's secrets is a link: the volumes then have paths in that file system.
 fn linked_directory(printed: &str) -> Option<PathBuf> {
     let from = printed.split_once("/crib-memory-")?.1;
     Some(Path::new("/dev/shm").join(format!("crib-memory-{}", from.split('/').next()?)))
@@ -72,7 +72,7 @@ async fn secrets_of_a_killed_run_are_removed_by_the_next_one() {
     let from = killed.line_with("from ").await;
     killed.line_with("ready").await;
     let runtime = place.left().iter().find_map(|line| daemon(line)).unwrap();
-    // Stopped first, so that it does not see the end of its runtime.
+    // Stopped first, so that it does not notice its runtime's end.
     killed.signal(Signal::SIGSTOP);
     kill(Pid::from_raw(runtime), Signal::SIGKILL).unwrap();
     killed.signal(Signal::SIGKILL);
@@ -84,7 +84,7 @@ async fn secrets_of_a_killed_run_are_removed_by_the_next_one() {
     place.wait_until_clean().await;
 }
 
-/// Waits until a directory in memory is removed. The run of another test may have begun to remove it first.
+/// Waits until a directory in memory is removed. Another test's run may already be removing it.
 async fn until_removed(linked: Option<&Path>) {
     eventually("its secrets are removed", || {
         let left = linked.filter(|directory| directory.exists());
@@ -93,7 +93,7 @@ async fn until_removed(linked: Option<&Path>) {
     .await;
 }
 
-/// A command of an ordinary user whose temporary directory is `tmp` of a place.
+/// A command of an ordinary user, with the directory `tmp` of a place as TMPDIR.
 fn ordinary_command(place: &Place, tmp: &str, args: &[&str]) -> tokio::process::Command {
     std::fs::create_dir_all(place.path(tmp)).unwrap();
     let mut command = place.command(args);
@@ -117,14 +117,14 @@ async fn run_with_another_tmpdir_removes_secrets_of_a_killed_run_only(
     let next = ["run", "-q", &next];
     if is_killed {
         let runtime = place.left().iter().find_map(|line| daemon(line)).unwrap();
-        // Stopped first, so that it does not see the end of its runtime.
+        // Stopped first, so that it does not notice its runtime's end.
         first.signal(Signal::SIGSTOP);
         kill(Pid::from_raw(runtime), Signal::SIGKILL).unwrap();
         first.signal(Signal::SIGKILL);
         first.end().await;
         place.end(ordinary_command(&place, "other", &next)).await.exits(0);
         until_removed(linked.as_deref()).await;
-        // Without a link nothing outside TMPDIR names the run.
+        // Without a link, nothing outside TMPDIR refers to the run.
         if linked.is_some() {
             place.wait_until_clean().await;
         }
@@ -179,14 +179,14 @@ async fn agent_finds_its_secrets_again_and_removes_their_directory_when_no_pod_h
     runtime.stop().await;
 }
 
-/// The directory of the one run of a place for volumes in memory. Its parents are private too.
+/// The directory for volumes in memory of the only run in a place. Its parents are private, too.
 fn directory_in_memory(place: &Place) -> PathBuf {
     let runs = std::fs::read_dir(place.path("tmp")).unwrap().flatten();
     let mut found = runs.filter_map(|run| run.path().join("agent/memory").canonicalize().ok());
     found.next().expect("a directory for volumes in memory")
 }
 
-/// Whether a tmpfs can be kept from being swapped out: since Linux 6.4.
+/// Whether tmpfs supports noswap: since Linux 6.4.
 fn kernel_has_noswap() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
@@ -219,7 +219,7 @@ async fn directory_of_secrets_is_private_and_not_swapped_out(
     if Need::HostMounts.missing().is_none() && !ordinary {
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let at = directory.to_str().unwrap();
-        // There is none where temporary files are in memory anyway.
+        // There is no such mount if temporary files are in memory anyway.
         for mount in file_tree::mountinfo::mounts(&table).filter(|mount| mount.at == at) {
             assert_eq!(mount.kind, "tmpfs");
             let has = |options: &str, option| options.split(',').any(|one| one == option);
@@ -246,7 +246,7 @@ async fn secrets_of_a_pod_that_has_ended_are_removed_while_its_run_goes_on() {
     let memory = directory_in_memory(&place);
     let pods = || std::fs::read_dir(&memory).unwrap().count();
     assert_eq!(pods(), 2);
-    // The pod may end before the exec does.
+    // The pod may end before the exec.
     place.crib(&["exec", "pod/p", "--", "sh", "-c", "echo >/dev/shm/fifo"]).await;
     eventually("only the other pod has secrets", || match pods() {
         1 => vec![],

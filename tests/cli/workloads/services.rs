@@ -1,4 +1,4 @@
-//! Services of `crib run`: pods find each other by name, and ports lead to ready pods, from other pods and from the host.
+//! Services of `crib run`: pods find each other by name, and ports forward to ready pods, from other pods and from the host.
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::runs::run::pod;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/service.yaml");
 
-/// A StatefulSet of two servers, which tell their names by TCP and UDP, and Services for it.
+/// A StatefulSet of two servers that send their names over TCP and UDP, and its Services.
 const SERVERS: &str = r#"
 apiVersion: v1
 kind: Service
@@ -69,7 +69,7 @@ spec:
         env: [{name: HOSTNAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
 "#;
 
-/// Waits for both servers, then says what it finds.
+/// Waits for both servers, then prints what it finds.
 const CLIENT: &str = r#"
 ---
 apiVersion: batch/v1
@@ -99,7 +99,7 @@ spec:
           (exec 3<>/dev/tcp/nobody/80) 2>&1 | grep -o 'Connection refused'
 "#;
 
-/// A pod that asks itself through its Service.
+/// A pod that connects to itself through its Service.
 const MIRROR: &str = r#"
 apiVersion: v1
 kind: Service
@@ -129,7 +129,7 @@ spec:
       kill %1
 "#;
 
-/// A Service, and a pod that needs none.
+/// A Service, and a pod that does not need one.
 const NOTHING: &str = r#"
 apiVersion: v1
 kind: Service
@@ -144,7 +144,7 @@ spec:
   containers: [{name: main, image: crib.local/host, command: ["true"]}]
 "#;
 
-/// The lines of a command's standard error until one contains `text`: that one.
+/// Reads a command's standard error until a line contains `text`, and returns that line.
 async fn line_with(lines: &mut Lines<BufReader<ChildStderr>>, text: &str) -> String {
     let mut seen = Vec::new();
     let found = timeout(PATIENCE, async {
@@ -184,7 +184,7 @@ async fn example_is_reached_by_name_and_from_host_and_gone_after_kill() {
     let line = running.line_with("client-").await;
     assert!(line.starts_with("client-"), "{line}");
     running.line_with("hello from the ConfigMap").await;
-    // A server is ready: the client was answered.
+    // A server is ready: the client got a response.
     let page = page(port).await.unwrap();
     assert_eq!(page, "HTTP/1.0 200 OK\r\n\r\nhello from the ConfigMap\n");
     running.signal(Signal::SIGKILL);
@@ -255,7 +255,7 @@ async fn node_ports_are_told_when_they_listen_and_refused_when_another_service_h
     let refusal = "service default/b: spec.ports[0].nodePort: Invalid value: 30100: provided port is already allocated: service default/a has it";
     ended.err_has(refusal);
 
-    // Only a port of the range can be chosen: the first one that is free.
+    // A node port must be in the range: the first free one.
     let taken =
         (30_000..32_768).find_map(|port| std::net::TcpListener::bind(("0.0.0.0", port)).ok());
     let taken = taken.unwrap();
@@ -324,13 +324,13 @@ async fn services_without_network_namespaces_are_warned_of_and_strictly_refused(
     ended.err_has(&format!("--strict: {reason}"));
 }
 
-/// A server on all of the host's addresses, as a database outside the cluster is: its port.
+/// Starts a server on all of the host's addresses, like a database outside the cluster, and returns its port.
 async fn outside() -> u16 {
     let listener = tokio::net::TcpListener::bind(("0.0.0.0", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
-            // The client may have gone.
+            // The client may have disconnected.
             let _ = client.write_all(b"from outside\n").await;
         }
     });

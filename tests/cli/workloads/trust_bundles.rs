@@ -3,7 +3,7 @@
 use crate::command::*;
 use crate::runs::run::pod;
 
-/// Of an authority that exists nowhere else.
+/// The certificate of an authority that exists only here.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----
 MIIBNDCB56ADAgECAhQ4pxm/K3D1vlWnOygdOS5b0HaUwzAFBgMrZXAwDzENMAsG
 A1UEAwwEcm9vdDAgFw0yNjExMjYwNzQ1MDFaGA8yMTI2MTEwMjA3NDUwMVowDzEN
@@ -15,7 +15,7 @@ yq/7d88LhNx1o4ebp4q1Hhxaq9XP61EJ
 -----END CERTIFICATE-----
 ";
 
-/// A pod whose volume has a file of what `wanted` says.
+/// A pod whose volume has a file with the certificates that `wanted` selects.
 fn manifest(script: &str, wanted: &str) -> String {
     format!(
         "{}\n    volumeMounts: [{{name: roots, mountPath: /roots}}]\n  volumes:\n  - name: roots\n    projected: {{sources: \

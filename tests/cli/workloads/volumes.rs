@@ -11,7 +11,7 @@ use crate::command::*;
 
 const STATEFUL_SET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/stateful-set.yaml");
 
-/// A claim with these fields beside the usual ones.
+/// A claim with these additional fields.
 fn claim(name: &str, fields: &str) -> String {
     format!(
         "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\nspec:\n  accessModes: [ReadWriteOnce]\n  \
@@ -56,7 +56,7 @@ async fn example_stateful_set_finds_its_data_again() {
     assert!(!place.path("volumes/default").exists());
 }
 
-/// A claim that comes with a change is locked as those of the beginning are: nobody removes the volume of a pod that runs.
+/// A claim that is added by a change is locked like the initial ones, so that a running pod's volume cannot be removed.
 #[tokio::test]
 async fn claim_of_changed_manifests_is_not_removed_while_its_pod_runs() {
     let place = Place::unchecked();
@@ -131,11 +131,11 @@ async fn claim_is_shared_by_pods_and_kept_until_it_is_removed() {
     place.crib(&["volume", "rm", "-f", "data"]).await.exits(0);
 }
 
-/// What a pod runs that answers what another pod writes into their volume.
+/// The script of a pod that responds to what another pod writes into their volume.
 const ANSWER: &str = "trap 'exit 0' TERM; echo ready; until [ -e /mnt/question ]; do sleep 0.05; done; mv /mnt/question /mnt/answer; \
                       while true; do sleep 0.05; done";
 
-/// Pods of one node share a claim that is ReadWriteOnce, as in Kubernetes.
+/// As in Kubernetes, pods of one node can share a ReadWriteOnce claim.
 #[tokio::test]
 async fn claim_is_shared_by_pods_of_two_runs() {
     let place = Place::new();
@@ -152,7 +152,7 @@ async fn claim_is_shared_by_pods_of_two_runs() {
     place.crib(&["volume", "rm", "data"]).await.exits(0);
 }
 
-/// Pods that outlive their run keep their volumes, until their runtime has ended.
+/// Pods that outlive their run keep their volumes until their runtime has exited.
 #[tokio::test]
 async fn claim_of_kept_pods_is_in_use_until_they_end() {
     let place = Place::new();
@@ -296,7 +296,7 @@ async fn empty_dir_in_memory_is_refused_without_namespaces() {
     ended.err_has("need a mount namespace, which isolation process has not: leave medium out");
 }
 
-/// Two pods at once would find each other's file.
+/// Two concurrent pods would find each other's file.
 #[tokio::test]
 async fn claim_for_one_pod_is_used_by_one_after_the_other() {
     let place = Place::unchecked();
@@ -312,7 +312,7 @@ async fn claim_for_one_pod_is_used_by_one_after_the_other() {
     place.crib(&["volume", "rm", "data"]).await.exits(0);
 }
 
-/// A pod whose volume is given to a group that a user with a single id does not have.
+/// A pod whose volume has a group that is not mapped for a user with a single id.
 #[rstest]
 #[case::on_disk("emptyDir: {}")]
 #[case::in_memory("emptyDir: {medium: Memory}")]
@@ -332,8 +332,8 @@ async fn fs_group_that_is_not_mapped_ends_the_run(#[case] volume: &str) {
     assert!(!ended.err.contains("os error"), "{}", ended.err);
 }
 
-/// Volumes below volumes whose files the agent writes, of every kind: the manifests of Istio, Grafana and others have them.
-/// Containers share them, nest them twice, and mount parts of them.
+/// Volumes nested in volumes of every kind whose files the agent writes, as in manifests of Istio, Grafana and others. Containers
+/// share them, nest them twice, and mount parts of them.
 const BELOW: &str = r#"apiVersion: v1
 kind: ConfigMap
 metadata: {name: outer}
@@ -386,7 +386,7 @@ async fn volumes_are_mounted_below_volumes_with_files() {
     assert_eq!(lines, ["12nested1below", "below", "below", "below", "part"]);
 }
 
-/// A volume below a part of a volume with files, while another container mounts the whole.
+/// A volume below a part of a volume with files, while another container mounts the whole volume.
 #[tokio::test]
 async fn volume_below_a_part_of_a_volume_leaves_its_files() {
     harness::needs!(Namespaces);
@@ -419,7 +419,7 @@ spec:
     assert_eq!(ended.out.matches("of the map").count(), 2, "{}", ended.out);
 }
 
-/// As on a node: the run says why, and ends.
+/// As on a node: the run prints the reason, and ends.
 #[tokio::test]
 async fn volume_below_read_only_volume_of_a_pod_ends_the_run() {
     harness::needs!(Namespaces);
@@ -432,13 +432,13 @@ async fn volume_below_read_only_volume_of_a_pod_ends_the_run() {
     let explained = place.crib(&["explain-run", &place.file("m.yaml", &text)]).await.exits(0);
     let warning = "pod default/p: container main cannot be created: its mount /mnt/below is below /mnt, which";
     assert!(explained.out.contains(warning), "{}", explained.out);
-    // A container that can write to the volume may make the mount point.
+    // A container that can write to the volume may create the mount point.
     let text = text.replace(", readOnly: true", "");
     let explained = place.crib(&["explain-run", &place.file("m.yaml", &text)]).await.exits(0);
     assert!(!explained.out.contains("warnings"), "{}", explained.out);
 }
 
-/// An init container starts before the one that writes to the volume. A subPath is a mount point that the agent makes.
+/// An init container starts before the one that writes to the volume. The agent creates a mount point for a subPath.
 #[tokio::test]
 async fn explain_run_foresees_mounts_without_mount_point() {
     let place = Place::new();
@@ -466,7 +466,7 @@ async fn explain_run_foresees_mounts_without_mount_point() {
     assert_eq!(explained.out.matches("cannot be created").count(), 1, "{}", explained.out);
 }
 
-/// crib makes a directory for each mount below a volume with files.
+/// crib creates a directory for each mount below a volume with files.
 #[tokio::test]
 async fn explain_run_foresees_files_below_volumes_with_files() {
     let place = Place::new();
@@ -497,7 +497,7 @@ spec:
     assert_eq!(explained.out.matches("cannot be created").count(), 1, "{}", explained.out);
 }
 
-/// The other container makes or replaces the mount point only when it has seen that it is missed.
+/// The other container creates or replaces the mount point only after it has seen the error.
 #[rstest]
 #[case::missing("mkdir /e/x", "true", "readOnly: true", "below a read-only mount")]
 #[case::a_file("rm /e/x; mkdir /e/x", "touch /e/x", "readOnly: false", "the other a file")]
@@ -545,8 +545,8 @@ spec:
     running.end().await.exits(0).out_has("/e/x");
 }
 
-/// A program that has a volume exchanges a directory for a link to one of the host, again and again, while containers that mount
-/// the directory start. A container may be refused, but none may see the host's directory.
+/// A program with access to a volume repeatedly replaces a directory by a link to a directory of the host, while containers that
+/// mount the directory start. A container may be refused, but none may see the host's directory.
 #[tokio::test]
 async fn sub_path_that_is_exchanged_for_a_link_does_not_leave_its_volume() {
     let place = Place::new();
@@ -586,7 +586,7 @@ async fn sub_path_that_is_exchanged_for_a_link_does_not_leave_its_volume() {
     for _ in 0..10 {
         running.line_with("inside").await;
     }
-    // The others find it now.
+    // The other containers notice it now.
     ends.store(true, Ordering::Relaxed);
     swapping.join().unwrap();
     let ended = running.end().await.exits(0);
@@ -594,7 +594,7 @@ async fn sub_path_that_is_exchanged_for_a_link_does_not_leave_its_volume() {
     assert_eq!((count("outside"), count("inside")), (0, 40), "{}{}", ended.out, ended.err);
 }
 
-/// A volume outlives its pod and crib. Its directories were open before.
+/// A volume outlives its pod and crib. Its directories used to be accessible.
 #[rstest]
 #[tokio::test]
 async fn other_users_run_no_program_that_a_container_left_in_a_volume(

@@ -1,16 +1,16 @@
-//! What `crib run` and `crib explain-run` warn of in manifests, and refuse with `--strict`.
+//! Warnings of `crib run` and `crib explain-run` about manifests, which are errors with `--strict`.
 
 use crate::command::*;
 use crate::runs::run::pod;
 
-/// The warnings of `crib explain-run`, which are those of `crib run`.
+/// The warnings of `crib explain-run`, which are the same as those of `crib run`.
 async fn warnings(place: &Place, manifest: &str) -> Vec<String> {
     let ended = place.crib(&["explain-run", "--output", "json", manifest]).await.exits(0);
     let explained: Value = serde_json::from_str(&ended.out).unwrap();
     serde_json::from_value(explained["warnings"].clone()).unwrap()
 }
 
-/// Checks that a manifest has these warnings only, and that each is refused with `--strict`.
+/// Asserts that a manifest has only these warnings, and that each is an error with `--strict`.
 async fn assert_warnings(text: &str, expected: &[&str]) {
     let place = Place::new();
     let manifest = place.file("m.yaml", text);

@@ -1,4 +1,4 @@
-//! `crib run --watch`: what changes of the manifests do to pods that run.
+//! `crib run --watch`: the effect of changed manifests on running pods.
 
 use crate::command::*;
 
@@ -27,14 +27,14 @@ fn directory(place: &Place) -> String {
     place.path("manifests").display().to_string()
 }
 
-/// Puts a file in place as editors do: written beside it, and renamed.
+/// Replaces a file as editors do: writes another file and renames it.
 fn replace(place: &Place, name: &str, text: &str) {
     let new = place.path("manifests").join(format!("{name}~"));
     std::fs::write(&new, text).unwrap();
     std::fs::rename(new, place.path("manifests").join(name)).unwrap();
 }
 
-/// Reads standard error until it has these words.
+/// Reads standard error until it contains these words.
 async fn errors_until(running: &mut Running, words: &str) -> String {
     use tokio::io::AsyncReadExt as _;
     let stderr = running.child.stderr.as_mut().unwrap();
@@ -72,7 +72,7 @@ async fn watched_directory_adds_replaces_and_removes_pods() {
     ] {
         assert!(ended.err.contains(news), "{news}: {}", ended.err);
     }
-    // Pod b was never touched by a change of a, and each pod started once for each of its manifests.
+    // Pod b was not affected by the change of a, and each pod was started once for each of its manifests.
     for (words, times) in [("first-a", 1), ("second-a", 1), ("first-b", 1), ("bye", 3)] {
         assert_eq!(ended.out.matches(words).count(), times, "{words}: {}", ended.out);
     }
@@ -114,7 +114,7 @@ async fn invalid_change_is_told_and_pods_stay() {
     let words = "failed to apply the manifests: the pods are not changed";
     let errors = errors_until(&mut running, words).await;
     assert!(errors.contains("spec.containers"), "{errors}");
-    // The same manifest as before changes nothing.
+    // An unchanged manifest has no effect.
     replace(&place, "a.yaml", &pod("a", "first-a"));
     replace(&place, "b.yaml", &pod("b", "first-b"));
     running.line_with("first-b").await;
@@ -126,7 +126,7 @@ async fn invalid_change_is_told_and_pods_stay() {
 async fn changed_deployment_rolls() {
     let place = Place::new();
     let manifests = directory(&place);
-    // Without a probe the old pod ends once the new one has started, which may say its words later.
+    // Without a probe the old pod is stopped once the new one has started, which may print later.
     let web = |says: &str| {
         let said = format!("echo {says}; touch /dev/shm/said;");
         let probe =
@@ -268,7 +268,7 @@ async fn standard_input_cannot_be_watched() {
     ended.err_has("standard input cannot be watched");
 }
 
-/// As a change at the subresource `resize` does: the container runs on with its new limits.
+/// Like a change of the subresource `resize`: the container keeps running with its new limits.
 #[tokio::test]
 async fn changed_memory_of_running_pod_is_resized_in_place() {
     let place = Place::unchecked();
