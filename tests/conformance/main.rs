@@ -1,5 +1,5 @@
-//! What is crib's own in a Container Runtime Interface server, tested through its socket. What clients see of any runtime is
-//! in the rules of `crib check`, which `runtime_keeps_every_rule` runs.
+//! Tests of crib's own behaviour as a CRI server, through its socket. The rules of `crib check` cover the behaviour that clients
+//! see of any runtime; `runtime_keeps_every_rule` runs them.
 //!
 //! Each test starts its own runtime, so tests run in parallel. Each test is also a leak test: dropping a runtime checks for
 //! leftovers.
@@ -20,7 +20,7 @@ mod files {
 }
 
 mod guard {
-    //! What containers, images and clients must not be able to do.
+    //! Actions that must be impossible for containers, images and clients.
 
     pub(crate) mod authority;
     pub(crate) mod confinement;
@@ -57,7 +57,7 @@ mod networking {
 }
 
 mod processes {
-    //! Processes of containers: starts, ends, streams and logs.
+    //! Processes of containers: starts, exits, streams and logs.
 
     pub(crate) mod behave;
     pub(crate) mod exec;
@@ -73,7 +73,7 @@ mod processes {
 }
 
 mod protocol {
-    //! The protocol as such: frames, lists, events, and the rules of `crib check`.
+    //! The protocol itself: frames, lists, events, and the rules of `crib check`.
 
     pub(crate) mod events;
     pub(crate) mod grpc_framing;
@@ -95,7 +95,7 @@ mod resources {
 }
 
 mod restarts {
-    //! What survives restarts, kills and power cuts.
+    //! State that survives restarts, kills and power cuts.
 
     pub(crate) mod checkpoint;
     pub(crate) mod churn;
@@ -108,7 +108,7 @@ use std::io::Write as _;
 
 use crate::support::*;
 
-/// Lists them in the log, past the test runner's capture, as lines `missing: NEED: REASON`.
+/// Lists them on standard error, bypassing the test runner's capture, as lines `missing: NEED: REASON`.
 #[test]
 fn missing_needs_have_reasons_of_one_line() {
     for need in Need::ALL {

@@ -1,4 +1,4 @@
-//! A client behind the recording proxy sees what it sees without it, and every call is in the recording.
+//! A client behind the recording proxy gets the same responses as without it, and the recording contains every call.
 
 use cri::v1::{ExecSyncRequest, StreamPodSandboxesRequest};
 use harness::Client;
@@ -16,7 +16,7 @@ fn proxy(runtime: &Runtime) -> Proxy {
     Proxy::start(&socket.with_file_name("proxy.sock"), &socket).unwrap()
 }
 
-/// What a client sees of an error, without the ids of its own objects.
+/// A client's view of an error, without the ids of its own objects.
 fn seen(status: &Status, ids: [&str; 2]) -> String {
     let mut metadata: Vec<_> = status.metadata().clone().into_headers().into_iter().collect();
     metadata.retain(|(name, _)| name.as_ref().is_none_or(|name| name != "date"));
@@ -84,7 +84,7 @@ async fn every_call_is_answered_as_without_proxy_and_recorded() {
     }
 }
 
-/// A pod and its running container, for a call that may end both.
+/// A pod and its running container, for a call that may end either.
 struct Subject {
     pod: Pod,
     container: String,
@@ -123,7 +123,7 @@ impl Subject {
     }
 }
 
-/// The latest call. A stream that its client has left may not have ended yet.
+/// The latest call. A stream may not have ended yet after its client has disconnected.
 async fn last_or_open(proxy: &Proxy, method: &MethodDescriptor) -> Call {
     if !method.is_server_streaming() {
         return last(proxy, method.name()).await;

@@ -32,7 +32,7 @@ async fn twenty_concurrent_pods_leave_nothing() {
     twenty_pods(Runtime::with().start().await.unwrap()).await;
 }
 
-/// As root, the same for an ordinary user without subordinate ids.
+/// As root, the same with an ordinary user without subordinate ids.
 #[tokio::test]
 async fn twenty_concurrent_pods_leave_nothing_with_single_id() {
     harness::needs!(Root, UserNamespaces);
@@ -72,7 +72,7 @@ async fn twenty_pods(runtime: Runtime) {
     assert_eq!(left, 0);
 }
 
-/// A mode that is weaker than the user expects is noticed.
+/// Users can detect a weaker mode than expected.
 #[rstest]
 #[case::as_usual(Runtime::with())]
 #[case::ordinary_user(rootless())]

@@ -1,4 +1,4 @@
-//! What the test modules share: what they name of the harness and of other packages, and helpers.
+//! Imports from the harness and other packages, and helpers that the test modules share.
 
 use std::fmt::Debug;
 use std::fs;
@@ -94,8 +94,8 @@ pub(crate) async fn with_container() -> (Runtime, Pod, String) {
     (runtime, pod, id)
 }
 
-/// Starts a container that exits 143 on SIGTERM, and waits until its shell has a handler: before that, the first process of
-/// a PID namespace ignores the signal.
+/// Starts a container that exits 143 on SIGTERM, and waits until its shell handles the signal: before that, the kernel ignores it,
+/// because the shell is the first process of a PID namespace.
 pub(crate) async fn graceful_container(pod: &Pod, name: &str) -> String {
     let script = "trap 'exit 143' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     pod.start_ready(pod.script(name, script)).await.unwrap()
@@ -116,7 +116,7 @@ pub(crate) fn keeper_of(runtime: &Runtime, pod: &str) -> Pid {
     Pid::from_raw(trimmed(&fs::read_to_string(path).unwrap()).parse().unwrap())
 }
 
-/// How long creating or removing a large tree may take on a busy host.
+/// The time limit for creating or removing a large tree on a busy host.
 pub(crate) const LONG: Duration = Duration::from_secs(300);
 
 /// Waits until the trash of a state directory is empty.
@@ -154,7 +154,7 @@ pub(crate) fn directory(runtime: &Runtime, name: &str) -> PathBuf {
     path
 }
 
-/// Whether a process is the daemon, or one that lives as long: the zygote, and what connects the pods of a rootless runtime.
+/// Whether a process is the daemon or lives as long: the zygote, and the egress processes of rootless pods.
 pub(crate) fn is_daemon(runtime: &Runtime, process: Witness) -> bool {
     let daemon = runtime.pid();
     Some(process.pid) == daemon
@@ -162,7 +162,7 @@ pub(crate) fn is_daemon(runtime: &Runtime, process: Witness) -> bool {
         || daemon.is_some() && is_egress(process)
 }
 
-/// Whether a process connects the pods of a rootless runtime, for which the program has one process or two.
+/// Whether a process is an egress process of rootless pods; the program has one or two.
 fn is_egress(process: Witness) -> bool {
     let parent = |process: Witness| Witness { pid: process.parent() };
     let ancestors = std::iter::successors(Some(process), |process| Some(parent(*process)));

@@ -1,5 +1,5 @@
-//! `/etc/passwd` and `/etc/group` of hostile images and containers: the runtime reads only regular files of the image, of
-//! limited size, and does not hang.
+//! `/etc/passwd` and `/etc/group` of hostile images and containers: the runtime reads only regular files of the image, of limited
+//! size, and does not hang.
 
 use cri::v1::Int64Value;
 use tar::EntryType;
@@ -68,7 +68,7 @@ async fn create_refuses_special_files_as_accounts(
     rejected(pod.create(config).await, Code::InvalidArgument, refused);
 }
 
-/// As containerd and CRI-O do, the runtime reads the image's files, not mounts over them.
+/// Like containerd and CRI-O, the runtime reads the image's files, not mounts over them.
 #[rstest]
 #[case::fifo(true)]
 #[case::file(false)]

@@ -96,7 +96,7 @@ impl Silent {
     }
 }
 
-/// The limit of 8 seconds is in docs/cri.md. Calls for other pods do not wait for it.
+/// docs/cri.md documents the limit of 8 seconds. Calls for other pods do not wait for it.
 #[tokio::test]
 async fn exec_whose_set_up_hangs_is_killed_while_others_are_served() {
     harness::needs!(Fuse);
@@ -113,7 +113,7 @@ async fn exec_whose_set_up_hangs_is_killed_while_others_are_served() {
     let client = runtime.client.clone();
     let began = Instant::now();
     let hangs = tokio::spawn(async move { client.exec(&id, ["true"], 0).await });
-    // The keeper of the same pod, and another one.
+    // One container with the same keeper, and one with another.
     let beside = pod.start(fixture::forever("d")).await.unwrap();
     let other = runtime.pod("other").await.unwrap();
     let other = other.start(fixture::forever("c")).await.unwrap();
@@ -123,7 +123,7 @@ async fn exec_whose_set_up_hangs_is_killed_while_others_are_served() {
     assert!(!hangs.is_finished(), "it did not hang");
     let answer = tokio::time::timeout(PATIENCE, hangs).await.unwrap().unwrap();
     let time = began.elapsed();
-    // The keeper killed it. Without that the daemon would give the call up, and the process would be left.
+    // The keeper killed the process. Otherwise the daemon would abandon the call, and the process would be left.
     let status = answer.as_ref().unwrap_err();
     assert_eq!(status.code(), tonic::Code::DeadlineExceeded, "{status:?}");
     assert!(status.message().contains("took longer than 8 s and was given up"), "{status:?}");

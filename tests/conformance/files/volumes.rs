@@ -149,7 +149,7 @@ async fn missing_host_path_is_created() {
     assert_eq!(mode & 0o7777, 0o755);
 }
 
-/// A dangling link may lead to a directory later: the same request can succeed then.
+/// The target of a dangling link may be created later: then the same request can succeed.
 #[tokio::test]
 async fn dangling_link_in_place_of_a_host_path_can_be_mended() {
     harness::needs!(Namespaces);
@@ -255,8 +255,8 @@ async fn cgroup_hierarchy_is_shown_read_only() {
     assert_eq!(shown, host.contains(" /sys/fs/cgroup"), "{out}");
 }
 
-/// Without an annotation, `host_path` is followed; with one, the part is opened without following links, also by the keeper of a
-/// pod that is older than the daemon.
+/// Without an annotation, links in `host_path` are followed. With one, the sub-path is opened without following links, even by the
+/// keeper of a pod that is older than the daemon.
 #[tokio::test]
 async fn sub_path_of_volume_is_mounted_without_following_links() {
     harness::needs!(Namespaces);
@@ -287,7 +287,7 @@ async fn sub_path_of_volume_is_mounted_without_following_links() {
     for sub_path in ["out", "out/etc", "in", "in/part"] {
         let error = pod.create(mounting("c", sub_path)).await.unwrap_err();
         assert!(error.message().contains("replaced by a link"), "{error}");
-        // Another attempt may find the directory again.
+        // The directory may exist again at the next attempt.
         assert_ne!(error.code(), Code::InvalidArgument, "{error}");
     }
     assert_eq!(code(pod.create(mounting("c", "../pod")).await), Code::InvalidArgument);
@@ -314,7 +314,7 @@ async fn create_rejects_invalid_mount(#[case] host_path: &str, #[case] container
     assert_eq!(pod.output(fixture::script("c", "echo fine")).await.unwrap(), "fine\n");
 }
 
-/// As in runc, `..` is removed before symlinks are followed.
+/// Like in runc, `..` is resolved before symlinks are followed.
 #[tokio::test]
 async fn dot_dot_in_mount_target_is_resolved_lexically() {
     harness::needs!(Namespaces);
@@ -324,7 +324,7 @@ async fn dot_dot_in_mount_target_is_resolved_lexically() {
     assert_eq!(pod.output(config).await.unwrap(), "there\n");
 }
 
-/// Absolute links to a directory of the host, in an image and in a volume, lead to a path in the container.
+/// Absolute links to a directory of the host, in an image and in a volume, are resolved within the container.
 #[tokio::test]
 async fn links_of_image_and_volume_lead_to_nothing_of_the_host() {
     const IMAGE: &str = "example.com/linked:1";
@@ -346,7 +346,7 @@ async fn links_of_image_and_volume_lead_to_nothing_of_the_host() {
         let entries = fs::read_dir(&host).unwrap();
         entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
     };
-    // The volume of the image is empty, and takes what is written.
+    // The volume of the image is empty and writable.
     let script = pod.script("c", "ls -A /vol/; : > /vol/written; ls -A /vol/");
     assert_eq!(pod.output(of_image(script, IMAGE)).await.unwrap(), "written\n");
     assert_eq!(of_host(), ["marker"]);

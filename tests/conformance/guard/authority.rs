@@ -1,4 +1,4 @@
-//! `:authority` as clients of unix sockets send it, and hostile header blocks, as bytes on the socket.
+//! `:authority` as clients of unix sockets send it, and hostile header blocks, as raw bytes on the socket.
 
 use crate::protocol::http2::{
     CONTINUATION, END_HEADERS, HEADERS, Http2, Outcome, PADDED, PROTOCOL_ERROR, WITH_INDEXING,
@@ -118,7 +118,7 @@ async fn server_closes_connection_after_broken_framing() {
     let outcome = client.finish(1).await;
     assert_eq!(outcome, Outcome::ConnectionError(PROTOCOL_ERROR));
 
-    // CONTINUATION frames without end.
+    // An endless sequence of CONTINUATION frames.
     let mut client = Http2::connect(&runtime).await;
     client.frame(HEADERS, 0, 1, &good).await.unwrap();
     while client.frame(CONTINUATION, 0, 1, &[]).await.is_ok() {}

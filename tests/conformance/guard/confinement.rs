@@ -1,4 +1,4 @@
-//! Confinement: what a container must not reach.
+//! Confinement: resources that a container must not reach.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -56,7 +56,7 @@ struct Bare {
 }
 
 impl Bare {
-    /// Its directory is in a place that containers on the host's root see.
+    /// Its directory is in a place that containers with the host's root can see.
     fn start(script: &str) -> Self {
         let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let socket = root.path().join("s");
@@ -94,7 +94,7 @@ impl Drop for Bare {
     }
 }
 
-/// The state directory has the records of all pods, with their environments, and control sockets.
+/// The state directory contains the records of all pods, with their environments, and control sockets.
 #[tokio::test]
 async fn container_does_not_see_state_directory() {
     harness::needs!(Namespaces);
@@ -120,7 +120,7 @@ async fn file_modes_ignore_umask_of_daemon() {
     assert_eq!(record.permissions().mode() & 0o777, 0o600);
 }
 
-/// A container could get hold of the program that all keepers run (CVE-2019-5736).
+/// A container could get a descriptor of the program that all keepers run (CVE-2019-5736).
 #[tokio::test]
 async fn keeper_program_is_read_only() {
     harness::needs!(Namespaces);

@@ -16,7 +16,7 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
-/// The error of another user who runs the program at `path`; `None` if it ran.
+/// The error of another user who executes the program at `path`; `None` if it ran.
 fn run_as_other_user(path: &Path) -> Option<ErrorKind> {
     let mut command = Command::new(path);
     command.arg("-c").arg("true").uid(STRANGER).gid(STRANGER);

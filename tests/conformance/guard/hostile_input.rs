@@ -1,4 +1,4 @@
-//! Hostile input: the runtime always answers, and keeps working.
+//! Hostile input: the runtime always responds, and keeps working.
 
 use cri::v1::{ContainerConfig, NamespaceMode, PodSandboxConfig};
 
@@ -11,7 +11,7 @@ async fn assert_alive(runtime: &Runtime) {
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
 
-/// Asserts that an answer came from the runtime, not from a broken connection.
+/// Asserts that a response came from the runtime, not from a broken connection.
 #[track_caller]
 fn assert_answered<T>(result: Result<T, Status>) {
     if let Err(error) = result {
@@ -164,7 +164,7 @@ async fn unknown_enum_values_are_rejected(
     assert_alive(&runtime).await;
 }
 
-/// INVALID_ARGUMENT whatever errno the kernel returns, so that a kubelet does not retry forever.
+/// INVALID_ARGUMENT for any errno of the kernel, so that a kubelet does not retry forever.
 #[rstest]
 #[case::log_directory(|p: &mut PodSandboxConfig, _: &mut ContainerConfig, s| p.log_directory = s)]
 #[case::log_path(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s: String| c.log_path = s[1..].into())]
@@ -195,7 +195,7 @@ async fn megabyte_long_paths_are_rejected_with_short_message(
     assert_alive(&runtime).await;
 }
 
-/// A message may have 16 MiB, so a record of ten must be stored, listed and reported in events.
+/// A message may have 16 MiB, so the runtime must store, list and send a record of 10 MiB.
 #[tokio::test]
 async fn ten_megabytes_of_labels_are_kept() {
     let runtime = Runtime::with().start().await.unwrap();

@@ -19,7 +19,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use crate::support::*;
 
-/// Passes requests and answers through as bytes.
+/// A codec that passes requests and responses through as bytes.
 #[derive(Debug, Clone, Copy)]
 struct Raw;
 
@@ -63,7 +63,7 @@ pub(crate) fn methods() -> Vec<MethodDescriptor> {
     services.iter().flat_map(|service| service.methods().collect::<Vec<_>>()).collect()
 }
 
-/// The first message of an answer, if it comes at once.
+/// The first message of a response, if it arrives soon.
 pub(crate) async fn call(
     runtime: &Runtime,
     method: &MethodDescriptor,
@@ -72,7 +72,7 @@ pub(crate) async fn call(
     call_at(&runtime.socket(), method, request).await
 }
 
-/// As [`call`], through a socket.
+/// Like [`call`], through a socket.
 pub(crate) async fn call_at(
     socket: &Path,
     method: &MethodDescriptor,
@@ -98,7 +98,7 @@ pub(crate) async fn call_at(
             return Ok(grpc.unary(request, path, Raw).await?.into_inner());
         }
         let mut stream = grpc.server_streaming(request, path, Raw).await?.into_inner();
-        // An event stream may stay silent. The others answer soon, on a busy machine too.
+        // An event stream may stay silent. The others respond soon, even on a busy machine.
         let first = tokio::time::timeout(Duration::from_secs(2), stream.message()).await;
         Ok(first.unwrap_or(Ok(None))?.unwrap_or_default())
     };
@@ -107,7 +107,7 @@ pub(crate) async fn call_at(
         .unwrap_or_else(|_| panic!("{} did not answer", method.name()))
 }
 
-/// The reason why an answer does not help a client, if any.
+/// The reason why a response does not help a client, if any.
 fn why_unhelpful(answer: &Result<Vec<u8>, Status>) -> Option<String> {
     let error = answer.as_ref().err()?;
     let ours = [Code::Unknown, Code::Internal, Code::Unavailable, Code::Cancelled];
@@ -132,7 +132,7 @@ fn leaf_fields(
     }
 }
 
-/// A kind of bad value.
+/// A kind of invalid value.
 #[derive(Debug, Clone, Copy)]
 enum Bad {
     Text(&'static str),
@@ -183,7 +183,7 @@ impl Bad {
     }
 }
 
-/// Sets the field at a path, and creates missing messages on the way.
+/// Sets the field at a path, and creates missing messages on the path.
 fn set_field(message: &mut DynamicMessage, path: &[FieldDescriptor], value: Value) {
     let [field, rest @ ..] = path else { return };
     if rest.is_empty() {
@@ -270,7 +270,7 @@ async fn every_call_answers_empty_and_undecodable_requests() {
     for method in methods {
         let answer = call(&runtime, &method, Vec::new()).await;
         assert_eq!(why_unhelpful(&answer), None, "{}", method.name());
-        // Bytes that cannot be decoded.
+        // Bytes that are not a valid message.
         let answer = call(&runtime, &method, vec![0xff; 64]).await;
         assert!(answer.is_err(), "{}", method.name());
     }

@@ -59,8 +59,8 @@ async fn exec_returns_while_orphan_writes() {
     assert!(answer.stdout.starts_with(b"first\n"));
 }
 
-/// An exec without a timeout and a stop with a long grace period must
-/// not delay the shutdown; the leak check then finds any leftovers.
+/// An exec without a timeout and a stop with a long grace period must not delay the shutdown; the leak check then finds any
+/// leftovers.
 #[tokio::test]
 async fn runtime_stops_during_exec_and_stop() {
     let (mut runtime, pod) = pod_of(Runtime::with()).await;
@@ -127,8 +127,8 @@ async fn create_rejects_oversized_configuration_and_keeps_pod() {
     runtime.client.sh(&id, "echo").await.unwrap();
 }
 
-/// A process of crib's own program among a container's: one that acts out a script is a fork of its keeper for as long as it runs.
-/// Its neighbour has the same user and capabilities. A container that has not been started is not there at all.
+/// Processes of crib's own program in a container: a process with a behaviour script is a fork of its keeper for its whole life.
+/// Its neighbour has the same user and capabilities. A container that has not been started is not visible at all.
 #[rstest]
 #[tokio::test]
 async fn neighbor_cannot_look_into_processes_of_the_keepers_program(

@@ -1,4 +1,4 @@
-//! Seccomp: the profile of a container, as `/proc/PID/status` shows it, and its effect.
+//! Seccomp: the profile of a container, as shown in `/proc/PID/status`, and its effect.
 
 use std::path::Path;
 
@@ -164,7 +164,7 @@ async fn create_rejects_profile_reference_that_is_no_file() {
     let place = tempfile::tempdir().unwrap();
     let (_runtime, pod) = with_pod().await;
     let directory = place.path().to_str().unwrap();
-    // A file may replace what a path leads to.
+    // At an absolute path a suitable file may appear later.
     for (reference, expected) in [
         ("", Code::InvalidArgument),
         ("profile.json", Code::InvalidArgument),

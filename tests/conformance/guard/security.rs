@@ -120,7 +120,7 @@ async fn every_default_path_is_covered() {
     assert_eq!(pod.output(config).await.unwrap(), "all\n");
 }
 
-/// A kubelet requests -997 for some pods: where the kernel denies it, they run with the runtime's score.
+/// A kubelet requests -997 for some pods: if the kernel denies it, they run with the runtime's score.
 #[tokio::test]
 async fn disallowed_oom_score_adj_falls_back_to_score_of_runtime() {
     let runtime = Runtime::start().await.unwrap();

@@ -1,5 +1,4 @@
-//! AppArmor and SELinux, with a directory in place of the kernel's files (`--kernel-files`), so that the tests run on every
-//! kernel.
+//! AppArmor and SELinux, with a directory in place of the kernel's files (`--kernel-files`), so that the tests run on every kernel.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +33,7 @@ async fn on(kernel: &TempDir) -> Runtime {
     Runtime::with().argument(files).start().await.unwrap()
 }
 
-/// Takes what was written to the exec attribute.
+/// Reads and clears the exec attribute.
 fn take_exec_attribute(kernel: &TempDir) -> String {
     let path = kernel.path().join(EXEC);
     let told = fs::read_to_string(&path).unwrap();
@@ -102,7 +101,7 @@ async fn create_rejects_apparmor_profile_until_it_is_loaded() {
         let created = pod.create(config).await;
         rejected(created, Code::FailedPrecondition, "apparmor profile not found we:");
     }
-    // An administrator or another pod loads it.
+    // An administrator or another pod has loaded it in the meantime.
     let profiles = "sys/kernel/security/apparmor/profiles";
     put(kernel.path(), profiles, "crib-default (enforce)\nwe (enforce)\n");
     pod.start(named(fixture::forever("a"), "we")).await.unwrap();
@@ -123,7 +122,7 @@ async fn create_reports_apparmor_profile_unknown_to_kernel() {
     rejected(created, Code::FailedPrecondition, "apparmor profile not found web:");
 }
 
-/// A kubelet rejects such a pod too: no container runs with less protection than requested.
+/// A kubelet rejects such a pod, too: no container runs with less protection than requested.
 #[tokio::test]
 async fn named_apparmor_profile_is_refused_without_apparmor() {
     let kernel = TempDir::new().unwrap();

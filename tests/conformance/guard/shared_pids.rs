@@ -92,7 +92,7 @@ async fn pod_process_is_confined(#[values(false, true)] own_users: bool) {
         let own = witness::own().namespaces();
         let its = first.namespaces();
         assert_ne!((&its["mnt"], &its["cgroup"]), (&own["mnt"], &own["cgroup"]));
-        // A program that runs cannot be opened for writing (ETXTBSY) also where its mount is writable.
+        // A running program cannot be opened for writing (ETXTBSY), even if its mount is writable.
         let program = nix::sys::statvfs::statvfs(&first.path("exe")).unwrap();
         assert!(program.flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY));
     }
@@ -108,7 +108,7 @@ async fn tracer_finds_nothing_of_host_in_pod_process(#[values(false, true)] own_
     }
     let runtime = Runtime::start().await.unwrap();
     let pod = shared(&runtime, own_users).await;
-    // To the pod's own users the process is another one's, in all of its files.
+    // For the pod's own user namespace, the process and all its files belong to another user.
     let refused = if own_users { "Permission denied" } else { "Read-only file system" };
     let script = format!(
         "for at in root cwd fd; do
@@ -146,8 +146,8 @@ fn watcher(state: &str) -> String {
     )
 }
 
-/// A process is set up outside an existing PID namespace, and enters it confined: that of the pod, or with `of_watcher` that of the
-/// container with the tracer, whose NamespaceMode is TARGET.
+/// A process is set up outside an existing PID namespace, and enters it confined: the namespace of the pod or, with `of_watcher`,
+/// that of the container with the tracer (NamespaceMode TARGET).
 #[rstest]
 #[tokio::test]
 async fn tracer_sees_no_unconfined_process(
@@ -182,7 +182,7 @@ async fn tracer_sees_no_unconfined_process(
         pod.start(config).await.unwrap();
         assert_eq!(runtime.client.sh(&target, "echo in").await.unwrap(), "in\n");
     }
-    // The end of the watcher is that of its process namespace, with this command in it.
+    // When the watcher exits, its PID namespace ends, together with this command in it.
     let touched = runtime.client.sh(&target, "touch /dev/shm/enough").await;
     assert!(of_watcher || touched.is_ok(), "{touched:?}");
     let lines = pod.logged(&looks, "over").await.unwrap();

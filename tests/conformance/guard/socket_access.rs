@@ -46,8 +46,8 @@ async fn socket_is_for_owner_only() {
     assert!(reached, "{said}");
 }
 
-/// In the daemon's user namespace root of the host and strangers have the same id, so that a mode which lets strangers in admits
-/// neither.
+/// In the daemon's user namespace, root of the host and unknown users have the same id. So if the mode lets everyone connect, the
+/// daemon admits neither.
 #[rstest]
 #[case::of_its_user(NOBODY, [true, true])]
 #[case::of_root(0, [true, false])]
@@ -88,7 +88,7 @@ async fn socket_group_may_be_group_of_owner() {
     let options = Runtime::with().argument(format!("--socket-group={group}"));
     let runtime = options.start().await.unwrap();
     assert_eq!(mode(&runtime), 0o660);
-    // As seen from the host; in the daemon's user namespace the group has another number.
+    // As seen from the host; in the daemon's user namespace the group has another id.
     assert_eq!(fs::metadata(runtime.socket()).unwrap().gid(), group);
 }
 

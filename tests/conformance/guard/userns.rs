@@ -14,7 +14,7 @@ fn mapping((container_id, host_id, length): (u32, u32, u32)) -> IdMapping {
     IdMapping { host_id, container_id, length }
 }
 
-/// The mapping of critest; for a rootless runtime, ids from its own range.
+/// The mapping of critest, or ids from the range of a rootless runtime.
 async fn ids(runtime: &Runtime) -> (u32, u32, u32) {
     if runtime.isolation().await.unwrap() == "root" { (0, 1000, 100_000) } else { (0, 2000, 3000) }
 }
@@ -29,7 +29,7 @@ fn with(mut config: PodSandboxConfig, users: UserNamespace) -> PodSandboxConfig 
     config
 }
 
-/// `config` with a user namespace for the pod.
+/// Adds a user namespace for the pod to `config`.
 pub(crate) async fn with_user_namespace(
     runtime: &Runtime,
     config: PodSandboxConfig,
@@ -76,7 +76,7 @@ async fn root_in_user_namespace_has_power_over_pod_only() {
     assert_eq!(out, "mounted\np\nother\n1\n80\n1\n0\n0\n0\n0\n");
 }
 
-/// A pod's sysctl is in the groups of its own programs.
+/// A pod's sysctl uses the group ids of its own user namespace.
 #[tokio::test]
 async fn asked_ping_range_counts_in_groups_of_user_namespace() {
     harness::needs!(UserIds);
@@ -95,7 +95,7 @@ async fn asked_ping_range_counts_in_groups_of_user_namespace() {
     }
 }
 
-/// Inside, files of an image and new files have the image's ids; on disk they have the mapped ids.
+/// In the pod, files of an image and new files have the image's ids; on disk they have the mapped ids.
 #[tokio::test]
 async fn image_files_keep_owners_in_user_namespace() {
     harness::needs!(UserIds);
@@ -310,7 +310,7 @@ async fn user_namespace_mapping_survives_daemon_restart() {
     assert_eq!(next, exec);
 }
 
-/// The ids that a user may have processes with: its own, and those given to it in `/etc/subuid` or `/etc/subgid`.
+/// Whether a user may have processes with this id: its own, or one assigned to it in `/etc/subuid` or `/etc/subgid`.
 fn may_have(id: u32, own: u32, file: &str, of: &str) -> bool {
     let given = std::fs::read_to_string(file).unwrap_or_default();
     let mut ranges = given.lines().filter_map(|line| {
@@ -322,7 +322,7 @@ fn may_have(id: u32, own: u32, file: &str, of: &str) -> bool {
     id == own || ranges.any(|(first, count)| (first..first + count).contains(&id))
 }
 
-/// What a program can do that escapes from its container.
+/// These ids limit a program that escapes from its container.
 #[tokio::test]
 async fn processes_of_rootless_runtime_have_ids_of_its_user() {
     harness::needs!(Namespaces, UserNamespaces);
@@ -364,7 +364,7 @@ async fn processes_of_rootless_runtime_have_ids_of_its_user() {
     let name = nix::unistd::User::from_uid(user.into()).unwrap().unwrap().name;
     for process in witnesses {
         for (field, own, file) in [("Uid", user, "/etc/subuid"), ("Gid", group, "/etc/subgid")] {
-            // One may have ended.
+            // The process may have exited.
             let ids = process.status(field).unwrap_or_default();
             let mut ids = ids.split_whitespace().map(|id| id.parse().unwrap());
             assert!(ids.all(|id| may_have(id, own, file, &name)), "{process:?}: {field}");

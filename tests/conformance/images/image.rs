@@ -46,7 +46,7 @@ fn checked_usage(usage: &FilesystemUsage) -> (u64, u64) {
     (bytes.value, inodes.value)
 }
 
-/// An exited container of [`SMALL`], and the least number of bytes that it has written.
+/// An exited container of [`SMALL`], and the minimum number of bytes that it has written.
 async fn exited_writer(pod: &Pod) -> (String, u64) {
     let mut config = fixture::script("c", "for i in 1 2 3 4; do cat /bin/cat; done > /written");
     config.image.as_mut().unwrap().image = SMALL.to_owned();

@@ -57,7 +57,7 @@ async fn container_status_names_image_by_tag_digest_and_id() {
     assert_eq!(client.pull(&two).await.unwrap(), id);
     let pod = bench.runtime.pod("p").await.unwrap();
 
-    // A kubelet creates by id, and passes the pod's reference as `user_specified_image`.
+    // A kubelet creates containers by image id, and passes the pod's reference as `user_specified_image`.
     let kubelets = pod.create(of("a", &id, &two)).await.unwrap();
     let status = client.container(&kubelets).await.unwrap();
     let expected = [two.as_str(), &bench.digest, &id];
@@ -66,7 +66,7 @@ async fn container_status_names_image_by_tag_digest_and_id() {
     let image = client.image(&id).await.unwrap().unwrap();
     assert!(image.repo_tags.contains(&two) && image.repo_digests.contains(&bench.digest));
 
-    // Other clients create by tag, digest or id.
+    // Other clients create containers by tag, digest or id.
     for (name, asked, tag) in [("b", &two, &two), ("c", &bench.digest, &one), ("d", &id, &one)] {
         let container = pod.create(of(name, asked, "")).await.unwrap();
         let status = client.container(&container).await.unwrap();

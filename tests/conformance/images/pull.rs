@@ -51,7 +51,7 @@ impl Bench {
         blobs_sent(&self.registry)
     }
 
-    /// Waits until the store has only the image that every test has.
+    /// Waits until the store contains only the image that every test has.
     async fn assert_nothing_left(&self) {
         let store = self.runtime.state_dir().join("images");
         eventually(PATIENCE, "the store to be as it was", || async {
@@ -76,7 +76,7 @@ fn blobs_sent(registry: &Registry) -> usize {
     sent.count()
 }
 
-/// An image named `name`, of `example.com` by default, with a layer that all such images share and one of its own.
+/// An image named `name`, by default of `example.com`, with a layer that all such images share and one of its own.
 fn image(name: &str, seed: u8) -> ImageBuilder {
     let base =
         Layer::new().directory("etc", 0o755).file("etc/base", 0o644, random_bytes(0, 300_000));
@@ -135,7 +135,7 @@ async fn pull_logs_once_that_device_nodes_are_skipped() {
     assert_eq!(runtime.log().matches(line).count(), 1, "{}", runtime.log());
 }
 
-/// More than the runtime pulls at once, for all pods together.
+/// More than the maximum number of concurrent pulls of all pods.
 const MANY: usize = 40;
 
 async fn pull_for(runtime: &Runtime, name: &str, uid: &str) -> Result<(), Status> {
@@ -149,7 +149,7 @@ async fn pull_for(runtime: &Runtime, name: &str, uid: &str) -> Result<(), Status
     runtime.client.images.clone().pull_image(request).await.map(drop)
 }
 
-/// A registry that accepts and never answers can be anybody's.
+/// A pod may name a registry that accepts connections and never responds.
 #[tokio::test]
 async fn pod_whose_pulls_hang_does_not_delay_pulls_of_another() {
     let registry = Registry::start().await.unwrap();

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-/// A plugin that records its input and then its call, waits while a `hold` file exists, records the network namespace that
-/// it finds, fails if a `fail` file exists, and otherwise returns the same address for every pod. With a file `claim` it
-/// also claims to have created an interface.
+/// A plugin that records its input and then its call, waits while a `hold` file exists, records the network namespace that it
+/// finds, fails if a `fail` file exists, and otherwise returns the same address for every pod. With a file `claim` it also claims
+/// to have created an interface.
 const PLUGIN: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 name=$(basename "$0")
@@ -52,7 +52,7 @@ impl Plugins {
         plugins
     }
 
-    /// With a network of the plugins `one` and `two`.
+    /// With a configured network of the plugins `one` and `two`.
     fn configured() -> Self {
         let plugins = Self::new();
         plugins.configure_both();
@@ -71,7 +71,7 @@ impl Plugins {
         fs::write(self.conf_dir().join(name), list.to_string()).unwrap();
     }
 
-    /// A network of the plugins `one` and `two`.
+    /// Configures a network of the plugins `one` and `two`.
     fn configure_both(&self) {
         let capabilities = json!({"portMappings": true, "bandwidth": true, "dns": true});
         self.configure(
@@ -89,7 +89,7 @@ impl Plugins {
             .argument("--cni-bin-dir=/usr/lib/cni")
     }
 
-    /// Takes the lines of a file that the plugins wrote.
+    /// Takes the lines of a file that the plugins write.
     fn lines(&self, name: &str) -> Vec<String> {
         let text = fs::read_to_string(self.path(name)).unwrap_or_default();
         let _ = fs::remove_file(self.path(name));
@@ -101,7 +101,7 @@ impl Plugins {
         lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Makes a plugin fail, with this output if not empty.
+    /// Makes a plugin fail, with this output unless it is empty.
     fn fail(&self, command: &str, plugin: &str, words: &str) {
         fs::write(self.path(&format!("fail.{command}.{plugin}")), words).unwrap();
     }
@@ -120,7 +120,7 @@ async fn pods(runtime: &Runtime) -> Vec<v1::PodSandbox> {
 async fn plugins_receive_configuration_and_runtime_arguments() {
     harness::needs!(Namespaces);
     let plugins = Plugins::configured();
-    // Ignored, because it is not the first by name.
+    // Ignored, because another configuration is first by name.
     plugins.configure("20-other.conf", &json!({"cniVersion": "0.1.0"}));
     let mut runtime = plugins.options().durable().start().await.unwrap();
     assert_eq!(plugins.lines("calls")[..2], ["GC one", "GC two"]);
@@ -162,7 +162,7 @@ async fn plugins_receive_configuration_and_runtime_arguments() {
     let network = network.network.unwrap();
     assert_eq!(network.ip, "10.9.8.7");
     assert_eq!(network.additional_ips[0].ip, "fd09::7");
-    // The client gives no DNS configuration, so the one of the plugins applies.
+    // The client gives no DNS configuration, so that of the plugins applies.
     let resolv = pod.output(pod.script("resolv", "cat /etc/resolv.conf")).await;
     assert_eq!(resolv.unwrap(), "search plugin.test\nnameserver 10.9.8.1\n");
 

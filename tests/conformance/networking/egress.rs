@@ -1,4 +1,4 @@
-//! The way out of a rootless runtime's pods: to the host's loopback interface, to other machines, and to name servers.
+//! The egress of a rootless runtime's pods: to the host's loopback interface, to other machines, and to name servers.
 
 mod host_ports;
 mod relay;
@@ -15,18 +15,17 @@ use tokio::net::{TcpListener, UdpSocket};
 use crate::networking::network;
 use crate::support::*;
 
-/// The user that root starts a rootless runtime as: one without subordinate ids.
-/// Bytes of a long stream.
+/// The number of bytes of a long stream.
 const MANY: usize = 50_000_000;
 /// The address of the host's loopback interface in pods.
 const HOST: &str = "169.254.77.2";
 /// The pods' name server.
 const DNS: &str = "169.254.77.100";
 
-/// The environment variable that names the program of a runtime.
+/// The environment variable that selects a runtime's egress program.
 const CHOICE: &str = "CRIB_EGRESS";
 
-/// What it takes that a program connects pods. crib's own way needs nothing of its own.
+/// The needs of an egress program. crib's own has none.
 fn needs_of(program: &str) -> Vec<Need> {
     match program {
         "pasta" => vec![Need::UserNamespaces, Need::TunForUsers, Need::Pasta],
@@ -40,7 +39,7 @@ fn rootless_by(program: &str) -> Options {
     rootless().durable().env(CHOICE, program)
 }
 
-/// The runtime's way out, and the message of its network condition.
+/// The runtime's egress program, and the message of its network condition.
 async fn way_out(runtime: &Runtime) -> (String, String) {
     let answer = runtime.client.status().await.unwrap();
     let conditions = answer.status.unwrap().conditions;
@@ -50,8 +49,8 @@ async fn way_out(runtime: &Runtime) -> (String, String) {
     (program, network.message)
 }
 
-/// What the server at `address` answers to a line that a container of the pod sends over `transport`. A datagram may be lost
-/// on a busy machine, so a client of UDP asks again each second, as resolvers do.
+/// The response of the server at `address` to a line that a container of the pod sends over `transport`. A datagram may be lost on
+/// a busy machine, so a UDP client repeats its request each second, as resolvers do.
 async fn ask(pod: &Pod, transport: &str, address: &str, port: u16) -> String {
     let name = fixture::unique("client");
     let wait = if transport == "udp" { 1 } else { 20 };
@@ -62,7 +61,7 @@ async fn ask(pod: &Pod, transport: &str, address: &str, port: u16) -> String {
     pod.output(pod.script(&name, &script)).await.unwrap()
 }
 
-/// Answers every client over TCP and UDP on one port of the loopback interface.
+/// Responds to every client over TCP and UDP on one port of the loopback interface.
 async fn serve() -> u16 {
     let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = tcp.local_addr().unwrap().port();
@@ -71,7 +70,7 @@ async fn serve() -> u16 {
         while let Ok((mut client, _)) = tcp.accept().await {
             tokio::spawn(async move {
                 let mut question = [0; 9];
-                // A client may have gone.
+                // A client may have disconnected.
                 if client.read_exact(&mut question).await.is_ok() {
                     let _ = client.write_all(b"answer over tcp\n").await;
                 }
@@ -105,11 +104,11 @@ async fn rootless_pods_reach_host_while_any_lives(
         let refused = refusal(&pod, HOST, closed_port().await).await;
         assert!(refused.contains("Connection refused"), "{refused}");
     }
-    // An installed program copies packets one by one: with the kernel's 1500 bytes a stream has 1 MB/s.
+    // The program copies single packets: with the kernel's MTU of 1500 bytes, a stream gets only 1 MB/s.
     let mtu = pod.script("mtu", "cat /sys/class/net/eth0/mtu");
     assert_eq!(pod.output(mtu).await.unwrap(), "65520\n");
 
-    // Without the daemon the pod keeps its way out, and the next daemon finds the same process.
+    // Without the daemon the pod keeps its egress, and the next daemon finds the same process.
     let processes = egress_processes(&runtime);
     assert_eq!(processes.len(), 1, "{processes:?}");
     runtime.kill_and_restart().await.unwrap();
@@ -117,7 +116,7 @@ async fn rootless_pods_reach_host_while_any_lives(
     assert_eq!(egress_processes(&runtime), processes);
     assert_eq!(ask(&pod, "tcp", HOST, port).await, "answer over tcp\n");
 
-    // The program ends with the last pod when there is no daemon, and with the daemon when there is no pod.
+    // The program exits with the last pod if there is no daemon, and with the daemon if there is no pod.
     runtime.client.stop_pod(&pod.id).await.unwrap();
     runtime.kill9().await;
     all_gone("the way out to end", || egress_processes(&runtime)).await;
@@ -125,7 +124,7 @@ async fn rootless_pods_reach_host_while_any_lives(
     assert_eq!(way_out(&runtime).await.0, program);
 }
 
-/// A user may keep pods from the host's services.
+/// A user may deny pods access to the host's services.
 #[tokio::test]
 async fn egress_can_be_turned_off() {
     harness::needs!(UserNamespaces);
@@ -138,7 +137,7 @@ async fn egress_can_be_turned_off() {
     assert!(refused.contains("unreachable"), "{refused}");
 }
 
-/// A killed program is started again for pods that run.
+/// The daemon restarts a killed program for running pods.
 #[rstest]
 #[tokio::test]
 async fn killed_egress_program_is_replaced(
@@ -164,20 +163,20 @@ async fn killed_egress_program_is_replaced(
     assert_eq!(ask(&pod, "tcp", HOST, port).await, "answer over tcp\n");
 }
 
-/// What a container of the pod is told when it connects to a port that nothing listens on.
+/// The error that a container of the pod gets when it connects to a port without a listener.
 async fn refusal(pod: &Pod, address: &str, port: u16) -> String {
     let script =
         format!("exec 2>&1; timeout 20 bash -c 'exec 3<>/dev/tcp/{address}/{port}'; echo done");
     pod.output(pod.script("refused", &script)).await.unwrap()
 }
 
-/// A port of the loopback interface that nothing has.
+/// A port of the loopback interface that is not in use.
 async fn closed_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     listener.local_addr().unwrap().port()
 }
 
-/// A connection outlives the daemon, and many bytes arrive whole.
+/// A connection outlives the daemon, and a long stream arrives completely.
 #[rstest]
 #[tokio::test]
 async fn connections_of_rootless_pods_outlive_daemon(
@@ -189,7 +188,8 @@ async fn connections_of_rootless_pods_outlive_daemon(
     let port = listener.local_addr().unwrap().port();
     let pod = runtime.pod("a").await.unwrap();
     const LINE: &str = "neither a period of two nor a short one";
-    // Those that are not crib's own: on a busy machine Debian 12's pasta now and then ends a long stream before its last bytes.
+    // Only a short stream for programs other than crib's: on a busy machine Debian 12's pasta sometimes ends a long stream before
+    // its last bytes.
     let bytes = if program == "crib" { MANY } else { MANY / 10 };
     let lines = bytes / (LINE.len() + 1);
     let script = format!(
@@ -207,13 +207,13 @@ async fn connections_of_rootless_pods_outlive_daemon(
     let mut sent = vec![0; lines * (LINE.len() + 1)];
     stream.read_exact(&mut sent).await.unwrap();
     assert!(sent.chunks(LINE.len() + 1).all(|line| line == format!("{LINE}\n").as_bytes()));
-    // Only now does the client close.
+    // The client closes only now.
     stream.write_all(b"ended\n").await.unwrap();
     assert_eq!(stream.read(&mut word).await.unwrap(), 0);
     drop(client);
 }
 
-/// The processes that keep the runtime's way out.
+/// The processes of the runtime's egress.
 fn egress_processes(runtime: &Runtime) -> Vec<i32> {
     let fifo = runtime.state_dir().join("egress-").display().to_string();
     let command = |process: &Witness| process.command_line();
@@ -222,13 +222,13 @@ fn egress_processes(runtime: &Runtime) -> Vec<i32> {
     own.map(|process| process.pid).collect()
 }
 
-/// Answers every query with its own bytes: the first two, its id, tell whose answer it is.
+/// Responds to every query with the query's own bytes; the first two, its id, identify the query.
 const NAME_SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
     $server = IO::Socket::INET->new(Proto => "udp", LocalAddr => $ARGV[0], LocalPort => 53) or die "bind: $!";
     $| = 1; print "ready\n";
     while ($server->recv($query, 512)) { chomp $query; $server->send("$query answered\n") }' "$0""#;
 
-/// The network of the runtime is the test's own, and another machine in it has the name server of this box.
+/// The runtime uses the test's own network, in which another machine has the name server of this machine's configuration.
 #[rstest]
 fn rootless_pods_reach_name_server_and_other_machines(
     #[values("pasta", "slirp4netns", "crib")] program: &'static str,
@@ -260,8 +260,8 @@ fn rootless_pods_reach_name_server_and_other_machines(
     in_network(&host, ask_name_server(program, server));
 }
 
-/// Runs the body in a network namespace. A user other than root starts the runtime, and only root enters a namespace: so a
-/// thread of the test does.
+/// Runs the body in a network namespace. The runtime is started by an ordinary user, but only root can enter a namespace, so a
+/// thread of the test enters it.
 fn in_network(namespace: &Netns, body: impl Future<Output = ()> + Send + 'static) {
     let netns = std::fs::File::open(namespace.path()).unwrap();
     let work = move || {
@@ -276,14 +276,14 @@ async fn ask_name_server(program: &str, server: Ipv4Addr) {
     let (_runtime, pod) = pod_of(rootless_by(program)).await;
     assert_eq!(ask(&pod, "udp", DNS, 53).await, "question answered\n");
     if !server.is_loopback() {
-        // The same server is another machine too.
+        // The same server is also another machine.
         let server = server.to_string();
         assert_eq!(ask(&pod, "udp", &server, 53).await, "question answered\n");
     }
 }
 
-/// Sends frames of its own to the gateway's hardware address: a datagram, which says where to, and the first packet of a connection,
-/// for each address of `@ARGV` behind its own address and the two ports.
+/// Sends raw frames to the gateway's hardware address, for each address of `@ARGV` after its own address and the two ports: a
+/// datagram that contains the address, and the first packet of a connection.
 const FRAMES: &str = r#"until grep -q ' 0x2 ' /proc/net/arp; do bash -c 'echo >/dev/udp/198.51.100.1/9'; done; exec perl -e '
     my ($ip, $udp, $tcp) = splice @ARGV, 0, 3;
     open A, "<", "/proc/net/arp"; my ($gateway) = map { (split)[3] =~ s/://gr } grep / 0x2 /, <A>;
@@ -304,10 +304,10 @@ const FRAMES: &str = r#"until grep -q ' 0x2 ' /proc/net/arp; do bash -c 'echo >/
         }
     }' -- "#;
 
-/// What the kernel takes for the host itself.
+/// Addresses that the kernel treats as its own.
 const OWN: &str = "127.0.0.1 127.0.0.2 0.0.0.0";
 
-/// The relay takes the packets of a pod in their order: none of those before arrived.
+/// The relay processes a pod's packets in order: the last one arrives, and the earlier ones did not.
 #[tokio::test]
 async fn frames_for_loopback_addresses_reach_nothing_of_the_host() {
     harness::needs!(UserNamespaces);
@@ -317,7 +317,7 @@ async fn frames_for_loopback_addresses_reach_nothing_of_the_host() {
     let [udp, tcp] = [&server.local_addr(), &listener.local_addr()]
         .map(|address| address.as_ref().unwrap().port());
     let own = network::address(&pod).await;
-    // The same frame to the host's address in pods arrives.
+    // The same frame with the address of the host in pods arrives.
     let script = format!("{FRAMES} {own} {udp} 1 {OWN} {HOST}");
     pod.output(pod.script("datagrams", &script)).await.unwrap();
     let mut said = [0; 64];
@@ -335,7 +335,7 @@ async fn frames_for_loopback_addresses_reach_nothing_of_the_host() {
     pod.ended(&client).await.unwrap();
 }
 
-/// The kernel takes packets for its loopback interface from other interfaces where that is turned on (CVE-2020-8558).
+/// The kernel accepts packets for its loopback interface from other interfaces if route_localnet is set (CVE-2020-8558).
 #[tokio::test]
 async fn pods_of_root_reach_no_loopback_service_of_the_host() {
     harness::needs!(HostMounts);
@@ -345,7 +345,7 @@ async fn pods_of_root_reach_no_loopback_service_of_the_host() {
     let loopback = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     loopback.set_nonblocking(true).unwrap();
     let udp = loopback.local_addr().unwrap().port();
-    // The last frame is for a service that pods may ask.
+    // The last frame is for a service that pods may use.
     let server = UdpSocket::bind((gateway.as_str(), udp)).await.unwrap();
     let script = format!("{FRAMES} {own} {udp} 1 {OWN} {HOST} {gateway}");
     pod.output(pod.script("frames", &script)).await.unwrap();

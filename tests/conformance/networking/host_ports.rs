@@ -1,4 +1,4 @@
-//! Host ports forward to the pod for every client, as long as the pod lives.
+//! Host ports forward to the pod for every client, as long as the pod exists.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -36,7 +36,7 @@ fn with_ports(runtime: &Runtime, name: &str, ports: Vec<v1::PortMapping>) -> v1:
     config
 }
 
-/// A pod with a host port of TCP.
+/// A pod with a TCP host port.
 async fn with_tcp_port(runtime: &Runtime, name: &str, port: u16) -> Pod {
     let config = with_ports(runtime, name, vec![mapping(v1::Protocol::Tcp, "", port)]);
     Pod::run(&runtime.client, config).await.unwrap()
@@ -50,7 +50,7 @@ fn address(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse::<IpAddr>().unwrap(), port)
 }
 
-/// Sends `text`, closes the writing side, and reads the whole answer.
+/// Sends `text`, closes the writing end, and reads the whole response.
 fn send_request_blocking(to: SocketAddr, text: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -138,7 +138,7 @@ async fn run_pod_rejects_host_port_in_use_on_host() {
         Code::FailedPrecondition,
         "a program of the host",
     );
-    // The same port of another address is free.
+    // The same port on another address is free.
     runtime.client.run_pod(config("127.0.0.2")).await.unwrap();
 }
 
@@ -155,7 +155,7 @@ async fn host_ports_survive_daemon_restart() {
     runtime.restart().await.unwrap();
     let answer = send_request(address("127.0.0.1", port), "again\n").await;
     assert_eq!(answer.unwrap(), "tcp: again\n");
-    // The restarted daemon knows which pod has the port.
+    // The restarted daemon knows which pod uses the port.
     let second = with_ports(&runtime, "second", pod.config.port_mappings);
     let refused = runtime.client.run_pod(second).await.unwrap_err();
     assert!(refused.message().contains("the pod test/server"), "{refused}");
@@ -256,7 +256,7 @@ async fn sctp_host_port_requires_kernel_support() {
     }
 }
 
-/// Below the kernel's ephemeral ports, so that only a test with the same address could take one.
+/// Below the kernel's ephemeral ports, so that only a test with the same address could use one.
 const FIRST: u16 = 20_000;
 
 #[rstest]

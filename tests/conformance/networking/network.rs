@@ -43,7 +43,7 @@ async fn two_runtimes_use_separate_networks() {
     serve(&pod).await;
     serve(&other).await;
     let (ip, other_ip) = (address(&pod).await, address(&other).await);
-    // Each runtime has its own subnet or network namespace: either way each pod reaches itself at its address.
+    // Each runtime has its own subnet or network namespace: in both cases each pod reaches itself at its address.
     assert_eq!(send_request(&pod, &ip).await, "this is one\n");
     assert_eq!(send_request(&other, &other_ip).await, "this is two\n");
     drop(second);
@@ -51,7 +51,7 @@ async fn two_runtimes_use_separate_networks() {
     assert_eq!(send_request(&client, &ip).await, "this is one\n");
 }
 
-/// Servers on ports such as 80 that are not root, and health checks that ping, as other runtimes' pods have them.
+/// Servers without root on ports such as 80, and health checks that ping: other runtimes' pods support both.
 #[tokio::test]
 async fn ordinary_program_has_low_ports_and_pings_in_network_of_its_own() {
     const TRY: &str = r#"exec perl -e '
@@ -81,7 +81,7 @@ async fn ordinary_program_has_low_ports_and_pings_in_network_of_its_own() {
     assert_eq!(seen(&runtime, runtime.sandbox("off")).await, "tried\n");
 }
 
-/// An empty range is valid where only one group is mapped too.
+/// An empty range is valid even if only one group is mapped.
 #[rstest]
 #[case::as_the_kernels("1 0")]
 #[case::from_another_group("10 0")]
@@ -97,7 +97,7 @@ async fn empty_ping_range_lets_no_group_ping(#[case] range: &str) {
     assert_eq!(pod.output(pod.script("c", script)).await.unwrap(), "tried\n");
 }
 
-/// The kernel refuses local ports below the first port without privilege, of which the pod asks for another one.
+/// The kernel refuses local ports below the first unprivileged port, and the pod changes both.
 #[rstest]
 #[case::below_the_default("100", "200 300")]
 #[case::above_it("40000", "50000 60000")]
@@ -119,7 +119,7 @@ async fn local_ports_and_first_unprivileged_port_are_set_together(
     assert_eq!(words.join(" "), format!("{first} {range}"));
 }
 
-/// The hardware addresses in the neighbour table of a pod, by address, when it has this one.
+/// The hardware addresses in the neighbour table of a pod, by address, once it contains the address `has`.
 pub(crate) async fn neighbours(pod: &Pod, has: &str) -> BTreeMap<String, String> {
     let script = format!(
         "until grep -q '^{has}.* 0x2 ' /proc/net/arp; do bash -c 'echo >/dev/udp/198.51.100.1/9'; done; cat /proc/net/arp"
@@ -132,7 +132,7 @@ pub(crate) async fn neighbours(pod: &Pod, has: &str) -> BTreeMap<String, String>
 /// The class of attacks that NET_RAW, a default capability, allows.
 #[tokio::test]
 async fn pod_does_not_get_what_is_sent_to_the_gateway() {
-    // Requests of ARP (sender, whom it asks for) to everybody on the link of eth0.
+    // Broadcast ARP requests on the link of eth0 (sender, target).
     const ARP: &str = r#"exec perl -e '
         socket(S, 17, 3, 0x0608) or die "socket: $!";
         $r = pack("a40", "eth0"); ioctl(S, 0x8933, $r) or die $!;
@@ -149,7 +149,7 @@ async fn pod_does_not_get_what_is_sent_to_the_gateway() {
     let (pod, other) = (runtime.pod("one").await.unwrap(), runtime.pod("two").await.unwrap());
     let before = neighbours(&other, "").await;
     let (gateway, hardware) = before.first_key_value().unwrap();
-    // One that announces the gateway (its sender asks for itself), and one of its own.
+    // One that announces the gateway (its sender asks for itself), and one of the pod itself.
     let (own, about) = (address(&pod).await, address(&other).await);
     let script = format!("{ARP} {gateway} {gateway} {own} {about}");
     pod.output(pod.script("attacker", &script)).await.unwrap();
@@ -172,7 +172,7 @@ async fn addresses(pod: &Pod) -> Vec<String> {
     std::iter::once(network.ip).chain(more).collect()
 }
 
-/// A runtime whose bridge is not in the host's own network namespace, so that every subnet is free.
+/// A runtime whose bridge is outside the host's network namespace, so that every subnet is free.
 async fn runtime_in_netns(argument: Option<&str>) -> (Option<Netns>, Runtime) {
     let netns = nix::unistd::geteuid().is_root().then(|| Netns::make().unwrap());
     let mut options = Runtime::with().durable();
@@ -194,7 +194,7 @@ async fn pods_have_ipv4_and_ipv6_addresses() {
     server.start_ready(server.script("server", BOTH)).await.unwrap();
     let all = addresses(&server).await;
     assert_eq!(all.len(), 2, "{all:?}");
-    // A kubelet takes the first address as the primary one: it must be the IPv4 address.
+    // A kubelet uses the first address as the primary one: it must be the IPv4 address.
     assert!(all[0].contains('.') && all[1].starts_with("fd"), "{all:?}");
     for address in &all {
         assert_eq!(send_request(&client, address).await, "this is server\n");
@@ -225,7 +225,7 @@ async fn pod_addresses_come_from_pod_cidr() {
     }
 }
 
-/// A kubelet calls UpdateRuntimeConfig when its node gets a pod CIDR, and again where that fails.
+/// A kubelet calls UpdateRuntimeConfig when its node gets a pod CIDR, and retries if that fails.
 #[tokio::test]
 async fn update_runtime_config_changes_subnet_only_without_pods() {
     harness::needs!(Namespaces);
@@ -236,7 +236,7 @@ async fn update_runtime_config_changes_subnet_only_without_pods() {
     update(&runtime, "10.77.0.0/16").await.unwrap();
     let first = runtime.pod("first").await.unwrap();
     assert_eq!(address(&first).await, "10.77.0.2");
-    // The same again changes nothing, also with pods.
+    // The same range has no effect, even with pods.
     update(&runtime, "10.77.0.0/16").await.unwrap();
     // With a running pod the subnet stays.
     let other = update(&runtime, "10.78.0.0/16").await;
@@ -252,7 +252,7 @@ async fn update_runtime_config_changes_subnet_only_without_pods() {
     assert_eq!(address(&third).await, "10.78.0.2");
 }
 
-/// A kubelet says it once: the next daemon must know it.
+/// A kubelet sends it only once: the next daemon must remember it.
 #[tokio::test]
 async fn pod_subnet_of_a_client_is_the_next_daemons_too() {
     harness::needs!(Namespaces);
@@ -269,7 +269,7 @@ async fn pod_subnet_of_a_client_is_the_next_daemons_too() {
     }
 }
 
-/// Services have addresses of the subnet: their client loses its stream, and gets others with the next one.
+/// Services have addresses of the subnet: their client loses its stream, and gets new addresses with the next one.
 #[tokio::test]
 async fn services_move_with_the_pod_subnet() {
     harness::needs!(Namespaces);

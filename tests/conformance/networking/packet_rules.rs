@@ -92,7 +92,7 @@ async fn host_port_preserves_source_address_of_other_machine() {
     for address in ["::1", "2001:db8::1"] {
         assert_eq!(asked(&host, address).await, own.additional_ips[0].ip);
     }
-    // The rules are a table for frames and one for packets with the bridge's name, which survive the daemon.
+    // The rules are two tables with the bridge's name, one for frames and one for packets, which survive the daemon.
     let name = runtime_fake::instance_name(&runtime.state_dir());
     assert_eq!(tables(&host), [name.clone(), name]);
     let mut runtime = runtime;
@@ -129,8 +129,7 @@ async fn pod_traffic_leaves_with_host_address() {
     }
 }
 
-/// The host's administrator decides about IP forwarding. Without
-/// it there are no rules, and the forwarder serves host ports.
+/// The host's administrator decides about IP forwarding. Without it there are no rules, and the forwarder serves host ports.
 #[tokio::test]
 async fn host_ports_work_without_ip_forwarding() {
     harness::needs!(Root);
@@ -140,7 +139,7 @@ async fn host_ports_work_without_ip_forwarding() {
     let own = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
     let asked = async |from: &Netns, to| send_request(from, to, 12000).await.unwrap();
     assert_eq!(asked(&other, "192.0.2.1").await, own.network.unwrap().ip);
-    // Of frames only.
+    // Only the table for frames.
     assert_eq!(tables(&host), [runtime_fake::instance_name(&runtime.state_dir())]);
     // If forwarding is enabled later, the next pod installs the rules.
     let all = ["-qw", "net.ipv4.ip_forward=1"];

@@ -1,4 +1,4 @@
-//! Behaviour scripts: images, annotations and configured names whose containers act them out.
+//! Behaviour scripts: images, annotations and configured names whose containers follow a script.
 
 use std::time::Instant;
 
@@ -8,19 +8,19 @@ use harness::cri_log::Stream;
 use crate::guard::userns::with_user_namespace;
 use crate::support::*;
 
-/// A container of an image without a command, as of most images.
+/// A container of an image without a command, like most scripted images.
 fn of(image: &str) -> ContainerConfig {
     of_image(fixture::container::<String>("c", []), image)
 }
 
-/// The container of an image with this script.
+/// A container of an image with this script.
 pub(crate) async fn acting(runtime: &Runtime, script: &str) -> ContainerConfig {
     let image = format!("crib.local/behave/{script}");
     runtime.client.pull(&image).await.unwrap();
     of(&image)
 }
 
-/// A pod of a new runtime, and a container with this script in it, which has started.
+/// A new runtime with a pod, and a started container with this script in it.
 async fn started(script: &str) -> (Runtime, Pod, String) {
     let (runtime, pod) = with_pod().await;
     let id = pod.start(acting(&runtime, script).await).await.unwrap();
@@ -77,7 +77,7 @@ async fn container_exits_with_code_after_time(#[case] options: Options) {
     assert!(ran >= 290_000_000, "it ran for {ran} ns");
 }
 
-/// The script holds for whatever process the client wants.
+/// A script works with any process settings that the client requests.
 #[rstest]
 #[case::user(|c: &mut ContainerConfig| fixture::security(c).run_as_user = Some(Int64Value { value: 1000 }))]
 #[case::no_new_privileges(|c: &mut ContainerConfig| fixture::security(c).no_new_privs = true)]
@@ -94,11 +94,11 @@ async fn script_is_acted_out_as_any_process(#[case] set: fn(&mut ContainerConfig
     let (runtime, pod) = with_pod().await;
     let mut config = acting(&runtime, "log-10-a-second/exit-3-on-term").await;
     set(&mut config);
-    // A terminal ends lines with both.
+    // A terminal ends lines with a carriage return, too.
     let end = if config.tty { "\r" } else { "" };
     let id = pod.start(config).await.unwrap();
     pod.logged(&id, &format!("line 2{end}")).await.unwrap();
-    // It has the container's user, whose processes an exec can join.
+    // The process has the container's user, and an exec can join it.
     let user = runtime.client.sh(&id, "id -u").await.unwrap();
     let wanted = runtime.client.container(&id).await.unwrap();
     let wanted = wanted.user.and_then(|user| user.linux).map_or(0, |user| user.uid);
@@ -165,7 +165,7 @@ async fn container_logs_numbered_lines_at_its_rate(#[case] to: &str, #[case] str
     assert_eq!(texts, want);
     assert!(lines.iter().all(|line| line.stream == stream), "{lines:?}");
     let time = |line: &harness::cri_log::Line| line.time.parse::<jiff::Timestamp>().unwrap();
-    // The first line may be read late, the last one never early.
+    // The first line may be logged late, the last one never early.
     let last = time(&lines[19]).as_nanosecond() - i128::from(status.started_at);
     assert!(last >= 900_000_000, "the last line after {last} ns");
 }
@@ -234,7 +234,7 @@ async fn command_runs_beside_steps_of_the_runtime() {
     let took = before.elapsed();
     assert!(took >= Duration::from_millis(300), "{took:?}");
     pod.logged(&id, "mine").await.unwrap();
-    // An image that acts has no use for a command.
+    // A scripted image does not use the command.
     let config = ContainerConfig { command, ..acting(&runtime, "exit-1").await };
     let refused = pod.create(config).await;
     assert_eq!(code(refused), Code::InvalidArgument);

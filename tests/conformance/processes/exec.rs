@@ -2,7 +2,7 @@
 
 use crate::support::*;
 
-/// The largest message that a kubelet's client accepts (Kubernetes 1.36, cri-client), and the tolerance below it.
+/// The maximum message size of a kubelet's client (Kubernetes 1.36, cri-client), and the tolerance below it.
 const LONGEST: usize = 16 << 20;
 const SHORTER: usize = 64 << 10;
 
@@ -88,7 +88,7 @@ async fn execs_and_failed_calls_leak_no_descriptors() {
             pod.create(impossible).await.unwrap_err();
         }
     };
-    // The first round opens descriptors that are kept for good.
+    // The first round opens descriptors that stay open.
     round().await;
     let open = || (daemon.descriptors().len(), keeper.descriptors().len());
     let before = open();

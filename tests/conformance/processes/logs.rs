@@ -95,7 +95,7 @@ async fn log_stays_within_max_size() {
     assert!(log.len() <= 1 << 20, "{}", log.len());
     let numbers: Vec<u32> =
         log.lines().map(|line| line.split(' ').nth(3).unwrap().parse().unwrap()).collect();
-    // The log has all lines from some line on.
+    // The log contains all lines from some line on.
     assert!(numbers[0] > 0 && numbers.last() == Some(&29_999));
     assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1));
 }

@@ -32,7 +32,7 @@ async fn target_mode_joins_pid_namespace_of_container() {
     let debug = with_target_container(pod.script("debug", script), &target[..13]);
     let seen = pod.output(debug).await.unwrap();
     assert!(seen.contains("sleep 1000"), "{seen}");
-    // It can signal the target's first process, and ends with the PID namespace.
+    // The debugging container can signal the target's first process, and ends with the PID namespace.
     let debug =
         with_target_container(pod.script("killer", "kill -TERM 1; exec sleep 1000"), &target);
     let killer = pod.start(debug).await.unwrap();

@@ -1,4 +1,4 @@
-//! Exec, attach and port-forward over WebSocket, as clients of the stream server see them.
+//! Exec, attach and port-forward over WebSocket, from the perspective of the stream server's clients.
 
 use cri::v1::{AttachRequest, ContainerConfig, ExecRequest};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -116,7 +116,7 @@ async fn exec_on_terminal_reads_lines_until_ctrl_d() {
     assert!(session.status.contains("Success"), "{}", session.status);
 }
 
-/// As with ssh.
+/// Like ssh.
 #[tokio::test]
 async fn exec_gets_eof_or_sighup_when_client_disconnects() {
     let (runtime, pod, id) = with_container().await;
@@ -185,14 +185,14 @@ async fn slow_attach_client_does_not_block_container() {
     .await;
     let log = std::fs::read(&status.log_path).unwrap();
     assert_eq!(log.split(|byte| *byte == b'\n').count(), LINES + 1);
-    // The client reads now, and the container writes more.
+    // The client reads again, and the container writes more.
     while !session.text().contains(" bytes are missing here") {
         assert!(session.next().await);
         session.send(STDIN, b"more\n").await;
     }
 }
 
-/// The note comes even if the container writes nothing more.
+/// The note is sent even if the container writes nothing more.
 #[tokio::test]
 async fn slow_attach_client_learns_of_missing_bytes_after_exit() {
     const LINES: usize = 2_000_000;

@@ -81,7 +81,7 @@ struct ModelContainer {
     pod: String,
     name: u8,
     state: ContainerState,
-    /// UpdateContainerResources has changed its limits.
+    /// Whether UpdateContainerResources has changed its limits.
     changed: bool,
 }
 
@@ -110,7 +110,7 @@ fn matches_id(sent: &str, id: &str) -> bool {
     !sent.is_empty() && id.starts_with(sent)
 }
 
-/// The code of an answer; an error must have a message.
+/// The code of a response; an error must have a message.
 fn code<T>(answer: &Result<T, Status>) -> Code {
     answer.as_ref().map_or_else(
         |error| {
@@ -126,7 +126,7 @@ impl Model {
         self.containers.iter_mut().find(|container| matches_id(sent, &container.id))
     }
 
-    /// OK for a container in one of these states, FAILED_PRECONDITION in another, NOT_FOUND without one.
+    /// OK for a container in one of these states, FAILED_PRECONDITION in other states, NOT_FOUND if it does not exist.
     fn code_in_states(&mut self, sent: &str, states: &[ContainerState]) -> Code {
         match self.container(sent) {
             None => Code::NotFound,
@@ -135,7 +135,7 @@ impl Model {
         }
     }
 
-    /// True if a pod has containers.
+    /// Whether a pod has containers.
     fn has_containers(&self, pod: &str) -> bool {
         self.containers.iter().any(|container| container.pod == pod)
     }

@@ -1,4 +1,4 @@
-//! How containers end: by themselves, by the stop signal, by SIGKILL. The rules of `crib check` (stop) have the plain cases.
+//! The ends of containers: exit, stop signal, SIGKILL. The rules of `crib check` (stop) cover the simple cases.
 
 use cri::v1::ContainerState;
 
@@ -16,7 +16,7 @@ async fn stop_rejects_negative_grace_period() {
     assert_eq!(seen, ContainerState::ContainerRunning);
 }
 
-/// StopPodSandbox ends containers whatever grace period is still running.
+/// StopPodSandbox stops containers even if a grace period is still running.
 #[tokio::test]
 async fn stop_pod_does_not_wait_for_grace_period_of_container() {
     let (runtime, pod) = with_pod().await;
@@ -37,7 +37,7 @@ async fn stop_pod_works_with_stopped_keeper() {
     let (runtime, pod, id) = with_container().await;
     let [(_, keeper)] = keepers(&runtime).try_into().unwrap();
     kill(Pid::from_raw(keeper.pid), Signal::SIGSTOP).unwrap();
-    // The call ends at its deadline, however long the grace period.
+    // The call ends at its deadline, even if the grace period is longer.
     let stop = tokio::time::timeout(PATIENCE, runtime.client.stop(&id, LONG)).await;
     assert_eq!(code(stop.unwrap()), Code::DeadlineExceeded);
     runtime.client.stop_pod(&pod.id).await.unwrap();

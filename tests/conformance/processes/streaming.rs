@@ -113,7 +113,7 @@ async fn port_forward_carries_concurrent_connections(#[case] over: Transport) {
         carried => panic!("{carried:?}"),
     }
     many(7).await;
-    // A client that disconnects does not block, even with data on the way to it.
+    // A disconnected client does not block, even if data for it is pending.
     let (mut ours, theirs) = tokio::io::duplex(64);
     let leave = async {
         ours.write_all(b"for ever").await.unwrap();
@@ -196,7 +196,7 @@ async fn exec_output_blocks_while_client_does_not_read() {
     assert_eq!(flood.ended().await, Ok(0));
 }
 
-/// Connections that send nothing. An exec that runs, and one that is about to begin, have tokens.
+/// Connections that send nothing. A running exec and one that is about to start have tokens.
 #[tokio::test]
 async fn connections_without_token_are_limited_in_number() {
     let (runtime, pod, id) = with_container().await;
@@ -213,7 +213,7 @@ async fn connections_without_token_are_limited_in_number() {
     }
     let mut late = command(&url, OUTPUTS, Transport::WebSocket).await.unwrap();
     read_until(&mut late.stdout, "late").await;
-    // In less than the 10 seconds that each of them would have for its request.
+    // Before the 10 seconds that each connection has for its request are over.
     eventually(Duration::from_secs(7), "at most 256 connections", async || {
         let more = daemon.descriptors().len().saturating_sub(before);
         (more <= 256 + 16).then_some(()).ok_or(more)

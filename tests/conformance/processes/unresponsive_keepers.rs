@@ -1,5 +1,5 @@
-//! Keepers that do not answer: calls to their pod end at the deadline, other pods are not affected, and the daemon can end. And a
-//! zygote that is killed.
+//! Unresponsive keepers: calls to their pod end at the deadline, other pods are not affected, and the daemon can exit. Also a
+//! killed zygote.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use tonic::Request;
 use crate::restarts::recovery::{keepers, pod_on};
 use crate::support::*;
 
-/// The longest shutdown of a daemon that keeps its pods, with a margin for a busy host.
+/// The maximum shutdown time of a daemon that keeps its pods, with a margin for a busy host.
 const LONGEST_END: Duration = Duration::from_secs(10 + 5);
 
 /// A process stopped by SIGSTOP, continued on drop.
@@ -51,7 +51,7 @@ async fn calls_to_stopped_keeper_end_at_deadline_and_others_continue() {
 
     let stopped = Stopped::keeper_of(&runtime, &pod);
     let client = runtime.client.clone();
-    // Many execs first: the keeper has answers for a daemon that is gone before it has read the stop behind them.
+    // Many execs first: the keeper has responses for a daemon that has exited before it reads the stop request behind them.
     let hasty = (0..20).map(|_| {
         let mut hasty = Request::new(exec(&container));
         hasty.set_timeout(Duration::from_millis(100));

@@ -72,7 +72,7 @@ async fn streamed(runtime: &Runtime, filter: PodSandboxFilter) -> (usize, Vec<Po
 async fn stream_returns_more_sandboxes_than_fit_into_message() {
     let runtime = Runtime::start().await.unwrap();
     let mut pods = Vec::new();
-    // 18 MiB in total; a message may have 16.
+    // 18 MiB in total; the limit of a message is 16 MiB.
     for number in 0..6 {
         let mut config = runtime.sandbox(&format!("p{number}"));
         config.annotations = HashMap::from([("note".to_owned(), "x".repeat(3 << 20))]);

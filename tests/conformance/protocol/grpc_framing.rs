@@ -1,4 +1,4 @@
-//! Requests that are valid HTTP/2 but invalid gRPC: each fails alone, and the next one is answered.
+//! Requests that are valid HTTP/2 but invalid gRPC: each one fails, and the next one is answered.
 
 use crate::protocol::http2::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Http2, METHOD_AND_SCHEME, Outcome, VERSION,
@@ -6,7 +6,7 @@ use crate::protocol::http2::{
 };
 use crate::support::*;
 
-/// A header block with this path and these other fields.
+/// A header block with this path and these additional fields.
 fn block(at: &str, others: &[u8]) -> Vec<u8> {
     [&METHOD_AND_SCHEME[..], &path(at), others].concat()
 }
@@ -56,7 +56,7 @@ async fn odd_metadata_is_ignored(#[case] block: &[u8]) {
     assert_eq!(client.call(1, block).await, Outcome::Answered);
 }
 
-/// A client may close its side before the call begins, or disconnect in the middle of a frame.
+/// A client may close its end before the call begins, or disconnect in the middle of a frame.
 #[tokio::test]
 async fn broken_connection_does_not_affect_others() {
     let runtime = Runtime::start().await.unwrap();

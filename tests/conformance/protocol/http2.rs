@@ -142,7 +142,7 @@ fn low(number: usize) -> u8 {
 
 pub(crate) const WITHOUT_INDEXING: u8 = 0;
 pub(crate) const WITH_INDEXING: u8 = 0x40;
-/// `:method: POST` and `:scheme: http` by their indexes in the static table.
+/// `:method: POST` and `:scheme: http` as indexes into the static table.
 pub(crate) const METHOD_AND_SCHEME: [u8; 2] = [0x83, 0x86];
 
 /// The header block of a Version request with this encoding of `:authority`.

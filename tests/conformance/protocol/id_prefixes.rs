@@ -25,7 +25,7 @@ fn with_ids(request: &DynamicMessage, change: impl Fn(&str) -> String) -> Vec<u8
     request.encode_to_vec()
 }
 
-/// Calls that end their object; they have their own tests.
+/// Calls that end their object; other tests cover them.
 const ENDING: [&str; 4] =
     ["StopContainer", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox"];
 
@@ -75,7 +75,7 @@ async fn filters_of_stats_accept_id_prefix() {
     assert_eq!(client.list_pod_stats(filter).await.unwrap().len(), 1);
 }
 
-/// An image is found by 12 digits of its id, or by fewer after `sha256:`.
+/// An image is found by 12 digits of its id, or by fewer digits after `sha256:`.
 #[tokio::test]
 async fn image_is_found_by_id_prefix() {
     let runtime = Runtime::start().await.unwrap();

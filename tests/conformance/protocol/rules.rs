@@ -1,4 +1,4 @@
-//! The rules of `crib check`: runtime-fake keeps them all, and each one fails on the faults that it names.
+//! The rules of `crib check`: crib's runtime satisfies them all, and each rule fails for the faults that it names.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::*;
 
-/// The rules that the box cannot run, by what they need.
+/// Whether a rule was skipped because the machine cannot run it.
 fn skipped(result: &RuleResult) -> bool {
     matches!(result.outcome, Err(Outcome::Skipped(_)))
 }
@@ -23,12 +23,12 @@ async fn results(options: Options) -> Vec<RuleResult> {
     report.results
 }
 
-/// A runtime handler beside the default one, for the rules of such.
+/// A runtime handler in addition to the default one, for the rules about handlers.
 const HANDLERS: &str = "handlers:
   confined: {}
 ";
 
-/// crib's stream server listens on 127.0.0.1, so its URLs are of use on this machine alone, and the rule says so.
+/// crib's stream server listens on 127.0.0.1, so its URLs work only on this machine, which the rule reports.
 const OF_THIS_MACHINE: &str = "CRI-STR-027";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,7 +54,7 @@ async fn runtime_keeps_every_rule() {
     }
     assert!(broken.is_empty(), "{broken}");
     if isolation == "root" {
-        // Limits need cgroups, checkpoints need criu. Restarts have a test of their own.
+        // Limits need cgroups, checkpoints need criu. Another test covers restarts.
         let of_box = |tag: &&str| ["resources", "checkpoint", "runtime-restart"].contains(tag);
         let skipped: Vec<_> = results
             .iter()
@@ -65,17 +65,17 @@ async fn runtime_keeps_every_rule() {
     }
 }
 
-/// How the only rule of a check ends.
+/// The result of the only rule of a check.
 async fn ended(options: Options) -> RuleResult {
     let report = check::check(options, CancellationToken::new(), |_| {}).await;
     report.unwrap().results.pop().unwrap()
 }
 
-/// A fault that a rule must catch, and what the rule said instead.
+/// A fault that a rule must detect but did not, with the rule's result.
 async fn uncaught(mut options: Options, rule: &'static Rule, text: &'static str) -> Option<String> {
     options.rules = vec![rule];
     options.faults = vec![text.parse::<Fault>().unwrap()];
-    // A fault that hangs, or a state that never comes, is to be noticed soon.
+    // Detect hanging calls and states that are never reached soon.
     options.patience = Duration::from_secs(5);
     options.deadline = Duration::from_secs(20);
     let mut faultless = options.clone();
@@ -83,7 +83,7 @@ async fn uncaught(mut options: Options, rule: &'static Rule, text: &'static str)
     let result = ended(options).await;
     let caught = match &result.outcome {
         Err(Outcome::Fail { .. }) => true,
-        // A box that cannot run the rule cannot prove it. One that can must not have it skipped by the fault.
+        // If the machine cannot run the rule, nothing can be proved. Otherwise the fault must not make the rule skipped.
         Err(Outcome::Skipped(_)) => skipped(&ended(faultless).await),
         Ok(()) | Err(_) => false,
     };
@@ -95,7 +95,7 @@ async fn each_rule_fails_on_each_of_its_faults() {
     let runtime = Runtime::with().config(HANDLERS).start().await.unwrap();
     let slots = Arc::new(Semaphore::new(12));
     let mut faulty = JoinSet::new();
-    // Somebody who writes a rule names it here: the faults of all rules take minutes.
+    // The author of a rule sets this variable: the faults of all rules take minutes.
     let chosen = std::env::var("CRIB_CHECK_RULES").unwrap_or_default();
     let chosen: Vec<String> = chosen.split_terminator(',').map(str::to_owned).collect();
     let rules = check::choose(&check::all(), &chosen, &[]).unwrap();
@@ -113,7 +113,7 @@ async fn each_rule_fails_on_each_of_its_faults() {
     assert!(uncaught.is_empty(), "{uncaught:#?}");
 }
 
-/// How rules of images end when each pull through a proxy is answered with this.
+/// The results of image rules if each pull through a proxy gets this response.
 async fn results_of_pulls_answered_with(answer: &str) -> Vec<RuleResult> {
     let runtime = Runtime::with().start().await.unwrap();
     let fault = format!("PullImage answer UNKNOWN {answer:?}");
@@ -149,7 +149,7 @@ async fn refused_pulls_fail_rules_of_images() {
     }
 }
 
-/// A runtime whose pods outlive it, and the options of a check that restarts it and has the rules of restarts alone.
+/// A runtime whose pods outlive it, and the options of a check that restarts it and runs only the rules about restarts.
 async fn restartable() -> (Arc<Mutex<Runtime>>, Options) {
     let runtime = Runtime::with().durable().config(HANDLERS).start().await.unwrap();
     let mut options = Options::new(&runtime.socket());
@@ -207,7 +207,7 @@ async fn hanging_call_costs_its_rule_alone() {
     let chosen = ["CRI-STA-004".to_owned(), "CRI-SBX-007".to_owned()];
     options.rules = check::choose(&check::all(), &chosen, &[]).unwrap();
     options.faults = vec!["ContainerStats hang".parse().unwrap()];
-    // The other rule has to end by then.
+    // The other rule must end by then.
     options.deadline = Duration::from_secs(8);
     let results = results(options).await;
     let failed: Vec<_> = results.iter().map(|one| (one.rule.id, one.outcome.is_err())).collect();
@@ -221,7 +221,7 @@ async fn interrupted_check_removes_what_it_made() {
     let runtime = Runtime::with().start().await.unwrap();
     let other = runtime.pod("other").await.unwrap();
     let mut options = Options::new(&runtime.socket());
-    // It waits for a line that never comes.
+    // The rule waits for a line that is never printed.
     let chosen = ["CRI-STP-001".to_owned()];
     options.rules = check::choose(&check::all(), &chosen, &[]).unwrap();
     options.faults = vec!["StopContainer hang".parse().unwrap()];

@@ -42,7 +42,7 @@ async fn verbose_status_reports_process_ids() {
         let (container, sandbox) =
             (of_container(&runtime, &id).await, of_pod(&runtime, &pod).await);
         assert_eq!(container["sandboxID"], *pod.id);
-        // The status has the state already, and scripts search the text of both.
+        // The status already contains the state, and scripts search the text of both.
         assert_eq!(container.get("state"), None);
         let (arguments, parent) = process(&container["pid"]);
         assert_eq!(arguments, ["sleep", &seconds]);

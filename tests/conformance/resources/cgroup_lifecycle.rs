@@ -128,7 +128,7 @@ async fn processes_left_by_killed_keeper_are_killed(#[values(true, false)] daemo
     again.ended(&id).await.unwrap();
 }
 
-/// Kills the daemon thirty times at different points of pod lifecycles, and every other time a keeper too.
+/// Kills the daemon thirty times at different points of pod lifecycles, and every other time also a keeper.
 #[tokio::test]
 async fn no_cgroup_leaks_after_thirty_kills() {
     harness::needs!(Cgroups);

@@ -1,4 +1,4 @@
-//! Control groups: limits, updates and OOM kills.
+//! Cgroups: limits, updates and OOM kills.
 
 use std::collections::HashMap;
 
@@ -142,7 +142,7 @@ async fn update_changes_limits_before_and_after_start() {
     runtime.client.update(&id, unlimited).await.unwrap();
     let found = applied_limits(process(&mark).await);
     assert!(["max", "-1"].contains(&&*found["quota"]), "{found:?}");
-    // The kernel's greatest number of pages on v1.
+    // On v1, the kernel's maximum number of pages.
     let memory_limits = ["max", "9223372036854771712"];
     assert!(memory_limits.contains(&&*found["memory"]), "{found:?}");
     // Up and down, beyond the previous limit of memory and swap.
@@ -176,7 +176,7 @@ async fn update_rejects_memory_limit_below_usage() {
     let wished = LinuxContainerResources { cpu_shares: 512, ..memory(128 * MIB) };
     let (config, mark) = marked(with(pod.script("c", script), wished.clone()));
     let id = pod.start_ready(config).await.unwrap();
-    // The rest of the update is not applied either.
+    // The rest of the update is not applied, either.
     let less = LinuxContainerResources { cpu_shares: 100, ..memory(20 * MIB) };
     rejected(runtime.client.update(&id, less).await, Code::InvalidArgument, "the old limit stays");
     let found = applied_limits(process(&mark).await);
@@ -194,7 +194,7 @@ async fn pod_cpu_shares_set_weight_of_pod_cgroup() {
     let mut config = runtime.sandbox("p");
     let shares = |cpu_shares| LinuxContainerResources {
         cpu_shares,
-        // A kubelet sums the limits of containers that have one; this is not a limit of the pod.
+        // A kubelet sends the sum of the containers' limits even if some have none; this is not a limit of the pod.
         ..memory(MIB)
     };
     config.linux.get_or_insert_default().resources = Some(shares(1024));

@@ -90,7 +90,7 @@ async fn runtime_with_cdi_specs() -> (Runtime, TempDir) {
     fs::write(place.path().join("lib/file"), "a widget\n").unwrap();
     let text = SPEC.replace("DIR", &directory);
     fs::write(place.path().join("widget.json"), text).unwrap();
-    // An ordinary user's runtime must be able to read it.
+    // An ordinary user's runtime must be able to read the directory.
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(place.path().join("broken.yaml"), "cdiVersion: [").unwrap();
     let config = format!("cdi:\n  spec_dirs: [/nonexistent, {directory}]\n");

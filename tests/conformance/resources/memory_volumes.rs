@@ -1,12 +1,12 @@
-//! Volumes in memory, which crib's agent asks for by an annotation of the sandbox: containers of a pod share them for as long as
-//! the pod lives.
+//! Volumes in memory, which crib's agent requests with an annotation of the sandbox: the containers of a pod share them as long as
+//! the pod exists.
 
 use cri::v1::{ContainerConfig, Mount, PodSandboxConfig};
 
 use crate::guard::userns::with_user_namespace;
 use crate::support::*;
 
-/// Where the mounts of containers say that the volume is. Nothing is there.
+/// The host path of the volume in the containers' mounts. It does not exist.
 const PATH: &str = "/var/lib/agent/volumes/memory";
 
 /// A pod with a volume of 1 MiB in memory.
@@ -16,7 +16,7 @@ fn with_volume(mut config: PodSandboxConfig) -> PodSandboxConfig {
     config
 }
 
-/// A container that has the volume at `/data`.
+/// A container with the volume at `/data`.
 fn mounting(mut config: ContainerConfig) -> ContainerConfig {
     config.mounts.push(Mount {
         host_path: PATH.to_owned(),
@@ -26,7 +26,7 @@ fn mounting(mut config: ContainerConfig) -> ContainerConfig {
     config
 }
 
-/// The type and the size of what is mounted at `/data`, in bytes.
+/// Prints the file system type and the size in bytes of the mount at `/data`.
 const LOOK: &str = "stat -f -c %T /data; df -B1 /data | awk 'NR == 2 { print $2 }'";
 
 #[tokio::test]

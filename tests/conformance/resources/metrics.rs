@@ -1,5 +1,5 @@
-//! Metrics and statistics. The two tests of metrics are those of critest (cri-tools, pod.go), which tolerates missing names;
-//! here all are required.
+//! Metrics and statistics. The two tests of metrics are those of critest (cri-tools, pod.go), which tolerates missing names; here
+//! all are required.
 
 use std::collections::BTreeSet;
 
@@ -67,7 +67,7 @@ const NAMES: [&str; 56] = [
     "ulimits_soft",
 ];
 
-/// Metrics that need control groups.
+/// Metrics that need cgroups.
 const OF_CGROUPS: [&str; 8] = [
     "cpu_cfs_periods_total",
     "cpu_cfs_throttled_periods_total",
@@ -79,8 +79,8 @@ const OF_CGROUPS: [&str; 8] = [
     "oom_events_total",
 ];
 
-/// Metrics that some kernels and disks do not have: pressure (Linux 4.20, cgroup v2), huge pages, and block I/O, which
-/// critest leaves out too.
+/// Metrics that some kernels and disks do not have: pressure (Linux 4.20, cgroup v2), huge pages, and block I/O, which critest also
+/// omits.
 const OF_SOME_BOXES: [&str; 13] = [
     "blkio_device_usage_total",
     "fs_reads_bytes_total",

@@ -1,4 +1,4 @@
-//! Checkpoints by criu: containers continue where they were, and invalid requests and archives are rejected.
+//! Checkpoints by criu: containers continue from the checkpoint, and invalid requests and archives are rejected.
 
 mod killed;
 mod refused;
@@ -220,14 +220,14 @@ async fn pod_continues_after_checkpoint_and_restore() {
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
 
-/// Whether this process, and so its runtime, has a capability in its effective set.
+/// Whether this process, and thus its runtime, has a capability in its effective set.
 fn has_capability(number: u32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     u64::from_str_radix(set.unwrap().trim(), 16).unwrap() & (1 << number) != 0
 }
 
-/// As containerd and CRI-O do, crib takes the path of an archive as the image. The container's confinement is restored.
+/// Like containerd and CRI-O, crib accepts the path of an archive as the image. The container's confinement is restored.
 #[rstest]
 #[case::confined(false)]
 #[case::privileged(true)]

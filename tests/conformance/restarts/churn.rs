@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::restarts::recovery::nothing_runs;
 use crate::support::*;
 
-/// The pods of a round, and how many run at a time.
+/// The number of pods in a round, and of concurrent ones.
 const PODS: usize = 200;
 const AT_A_TIME: usize = 4;
 
@@ -53,7 +53,7 @@ async fn run_round(runtime: &Runtime, number: usize) {
                 let pod = Pod::run(&client, config).await.unwrap();
                 pod.start(fixture::forever("runs")).await.unwrap();
                 pod.start(pod.script("ends", "echo done")).await.unwrap();
-                // A kubelet stops the pod first; for other clients RemovePodSandbox alone must suffice.
+                // A kubelet stops the pod first; for other clients RemovePodSandbox alone must be sufficient.
                 if pod.config.hostname.ends_with(['0', '5']) {
                     client.stop_pod(&pod.id).await.unwrap();
                 }
@@ -74,7 +74,7 @@ async fn two_rounds_of_two_hundred_pods_leak_nothing() {
     let first = wait_until_idle(&runtime, &fresh).await;
     run_round(&runtime, 2).await;
     let second = wait_until_idle(&runtime, &fresh).await;
-    // An allocator does not return all memory at once. A leak of 10 KiB per pod would be 2000 KiB.
+    // An allocator does not return all memory immediately. A leak of 10 KiB per pod would be 2000 KiB.
     assert!(
         second.rss < first.rss + 2000,
         "{} KiB after the first round, {} KiB after the second",
@@ -83,7 +83,7 @@ async fn two_rounds_of_two_hundred_pods_leak_nothing() {
     );
 }
 
-/// Runs a pod and removes it. From then on the daemon keeps a network namespace for the next one.
+/// Runs a pod and removes it. Afterwards the daemon keeps a network namespace for the next pod.
 async fn after_first_pod(runtime: &Runtime) -> Daemon {
     let pod = harness::Pod::run(&runtime.client, runtime.sandbox("first")).await.unwrap();
     runtime.client.remove_pod(&pod.id).await.unwrap();

@@ -1,4 +1,4 @@
-//! Durability: the disk as it is when PullImage returns, which is all that a power cut leaves.
+//! Durability: the content of the disk when PullImage returns, which is all that a power cut leaves.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ async fn pulled_image_is_complete_after_power_cut() {
     }
 }
 
-/// Records of pods are not forced to the disk: what is left of them may be of any earlier moment, and of nothing that runs.
+/// Records of pods are not synced: after a power cut they may be from any earlier moment, and their processes are gone.
 #[tokio::test]
 async fn pods_of_before_power_cut_do_not_run_and_can_be_removed() {
     harness::needs!(DiskImage);
@@ -82,7 +82,7 @@ async fn pods_of_before_power_cut_do_not_run_and_can_be_removed() {
         let pod = runtime.pod(&format!("p{number}")).await.unwrap();
         pod.start(fixture::forever("c")).await.unwrap();
         if number == 3 {
-            // The others are as the kernel has them by itself.
+            // The kernel writes the others back by itself.
             nix::unistd::sync();
         }
     }

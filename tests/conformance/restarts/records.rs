@@ -23,7 +23,7 @@ enum Damage {
     NewerVersion,
     UnknownState,
     DirectoryInItsPlace,
-    /// Opening it fails with ELOOP. Removing permissions would not do: the daemon has CAP_DAC_OVERRIDE.
+    /// Opening it fails with ELOOP. Removing permissions would not work: the daemon has CAP_DAC_OVERRIDE.
     LinkToItself,
 }
 
@@ -42,7 +42,7 @@ const DAMAGES: [Damage; 9] = [
 impl Damage {
     fn make(self, record: &Path) {
         let whole = fs::read(record).unwrap();
-        // The last line counts.
+        // The last line is the current record.
         let edit = |name: &str, value: Value| {
             let line = format!("\n{}", serde_json::json!({ name: value }));
             fs::write(record, [&whole, line.as_bytes()].concat()).unwrap();

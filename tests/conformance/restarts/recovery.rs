@@ -182,7 +182,7 @@ async fn keeper_death_ends_its_pod_only() {
     let seen = runtime.client.container(&neighbour).await.unwrap().state();
     assert_eq!(seen, ContainerState::ContainerRunning);
 
-    // The keeper may also die while there is no daemon.
+    // The keeper may also die while no daemon runs.
     runtime.kill9().await;
     kill_keeper(&runtime, &other.id);
     runtime.restart().await.unwrap();
@@ -319,7 +319,7 @@ async fn sandbox_directory_without_record_does_not_block_recovery() {
     nothing_runs(&runtime).await;
 }
 
-/// The kernel clears the parent-death signal of a process that changes its user, as many entry points do.
+/// The kernel clears the parent-death signal when a process changes its user, as many entry points do.
 #[rstest]
 #[case::with_daemon(false)]
 #[case::without_daemon(true)]

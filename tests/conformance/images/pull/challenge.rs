@@ -31,7 +31,7 @@ async fn pull_works_when_only_repository_paths_challenge(
 #[tokio::test]
 async fn every_request_answers_its_own_challenge() {
     let registry = Registry::with().auth(bearer()).token_uses(1).start().await.unwrap();
-    // Sequentially, because a token that is valid once cannot be shared by requests.
+    // Sequentially, because requests cannot share a token that is valid only once.
     let runtime = Runtime::with().config("pull: {parallel_layers: 1}\n");
     let bench = Bench::with(registry, runtime).await;
     // Reconnecting after a broken connection needs a new token.
@@ -66,7 +66,7 @@ async fn foreign_token_server_is_asked_without_credentials() {
     assert!(!seen.is_empty() && seen.iter().all(|seen| !seen.authorized));
 }
 
-/// A registry on another host than its token server is the rule: with TLS the registry's word counts.
+/// Usually a registry and its token server are different hosts: with TLS the registry's challenge is trusted.
 #[tokio::test]
 async fn credentials_are_sent_to_foreign_token_server_with_tls() {
     let place = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ async fn credentials_are_sent_to_foreign_token_server_with_tls() {
     std::fs::write(&ca, [registry.ca().unwrap(), other.ca().unwrap()].concat()).unwrap();
     let config = format!("registries:\n  \"{}\": {{ca: {}}}\n", registry.host(), ca.display());
     let bench = Bench::with(registry, Runtime::with().config(&config)).await;
-    // The other server's token is not this registry's.
+    // A token of the other server is not valid for this registry.
     assert_eq!(code(bench.pull(Some(password())).await), Code::Unauthenticated);
     let seen = other.seen();
     assert!(!seen.is_empty() && seen.iter().all(|seen| seen.path == "/token"), "{seen:?}");
@@ -99,7 +99,8 @@ async fn credentials_do_not_follow_redirect_of_token_server(#[case] auth: AuthCo
     assert_eq!(other.seen(), []);
 }
 
-/// For example a vanity name that redirects to another registry, or one that redirects to a server of blobs when it has the password.
+/// For example a vanity name that redirects to another registry, or a registry that redirects authenticated requests to a blob
+/// server.
 #[rstest]
 #[case::of_all("/v2/app/")]
 #[case::of_blobs("/v2/app/blobs/")]
@@ -112,7 +113,7 @@ async fn redirect_target_gets_anonymous_token(#[case] redirected: &str) {
     bench.registry.fail(Fault::redirect(other.url()).on(redirected));
     bench.pull(Some(password())).await.unwrap();
     assert_eq!(blobs_sent(&other), 3);
-    // A password that came with the redirect would be in the request that it challenges, or in that for the token.
+    // A password sent after the redirect would be in the challenged request or in the request for the token.
     let seen = other.seen();
     let is_of_image = |seen: &&registry::Seen| seen.path.starts_with("/v2/app/");
     assert!(!seen.iter().find(is_of_image).unwrap().authorized, "{seen:?}");

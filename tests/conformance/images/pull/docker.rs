@@ -24,7 +24,7 @@ impl Server {
             .find(|path| Path::new(path).is_file())
             .unwrap();
         let place = tempfile::tempdir().unwrap();
-        // It cannot report a port that the kernel chose, so pick a free one.
+        // The program cannot report a port that the kernel chose, so pick a free one.
         let port = harness::ports::free().unwrap();
         let host = format!("127.0.0.1:{port}");
         let config = place.path().join("config.yml");
@@ -81,7 +81,7 @@ impl Server {
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     }
 
-    /// Sends one request, and returns its answer.
+    /// Sends one request, and returns its response.
     async fn send(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> String {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let mut stream = tokio::net::TcpStream::connect(&self.host).await.unwrap();

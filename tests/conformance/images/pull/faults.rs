@@ -36,7 +36,7 @@ async fn interrupted_download_resumes_where_it_stopped() {
             seen.range.as_deref()?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
         })
         .collect();
-    // A client receives a little less than the registry sent before the cut.
+    // A client receives slightly less than the registry sent before the cut.
     assert!(ranges.iter().any(|from| *from > 50_000), "{ranges:?}");
 }
 
@@ -56,7 +56,7 @@ async fn permanent_registry_errors_fail_pull_and_leave_nothing(
     #[case] code: Code,
     #[case] says: &str,
 ) {
-    // On a busy machine, a registry that answers may need as long.
+    // On a busy machine, a working registry may take this long.
     let patience = if code == Code::DeadlineExceeded {
         Runtime::with().config("pull: {progress_timeout: 1s}\n")
     } else {

@@ -21,7 +21,7 @@ fn assert_says_full(error: &Status, runtime: &Runtime) {
     assert!(says.contains("No space left on device (os error 28)"), "{error:?}");
 }
 
-/// Waits until what an earlier pull has left is deleted: a later pull would have its space too.
+/// Waits until the remains of an earlier pull are deleted: a later pull would use their space.
 async fn until_trash_is_deleted(store: &Path) {
     eventually(PATIENCE, "the trash to be deleted", || async {
         let left = fs::read_dir(store.join("trash")).map_or(0, Iterator::count);
@@ -30,7 +30,7 @@ async fn until_trash_is_deleted(store: &Path) {
     .await;
 }
 
-/// Pulls with more and more free space until it suffices, and returns the number of failed pulls.
+/// Pulls with increasing free space until a pull succeeds, and returns the number of failed pulls.
 async fn until_there_is_room(runtime: &Runtime, name: &str) -> usize {
     let store = runtime.disk().unwrap().join("images");
     let before = store_counts(&store);

@@ -1,6 +1,6 @@
 //! The runtime is killed at each step of a pull: it recovers the whole image or nothing, and the same pull succeeds.
 //!
-//! For steps that wait for the registry, the registry delays its answer; other steps are detected by new file names.
+//! For steps that wait for the registry, the registry delays its response; other steps are detected by new file names.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ enum Step {
     BetweenLayers,
     /// Nearly all of the second layer has arrived.
     LastBytes,
-    /// This directory of the store has so many more entries.
+    /// This directory of the store has this many additional entries.
     Named(&'static str, usize),
 }
 
@@ -51,7 +51,7 @@ impl Parts {
         }
     }
 
-    /// The answer that the registry delays, and from which byte on.
+    /// The response that the registry stalls, and the number of bytes before that.
     fn stall_at(&self, step: Step) -> Option<Fault> {
         Some(match step {
             Step::Manifest => Fault::stall(0).on("/manifests/"),
@@ -91,7 +91,7 @@ impl Parts {
     }
 }
 
-/// Kills the process as soon as `directory` has so many entries.
+/// Kills the process as soon as `directory` has this many entries.
 fn kill_after_entries(pid: i32, directory: &Path, names: usize) -> impl FnOnce() + Send + 'static {
     let mut inotify = Inotify::init().unwrap();
     let mask = WatchMask::MOVED_TO;
@@ -148,7 +148,7 @@ async fn killed_pull_leaves_whole_image_or_nothing(#[case] step: Step) {
         let directory = bench.runtime.state_dir().join("images").join(directory);
         let killing = kill_after_entries(bench.runtime.pid().unwrap(), &directory, names);
         let killing = tokio::task::spawn_blocking(killing);
-        // The last step may come after the answer.
+        // The last step may come after the response.
         let _ = pull.await;
         killing.await.unwrap();
     } else {
@@ -168,7 +168,7 @@ async fn killed_pull_leaves_whole_image_or_nothing(#[case] step: Step) {
     let listed = bench.runtime.client.list_images().await.unwrap();
     let whole = listed.iter().any(|image| image.id == id);
     assert_eq!(found, if whole { with } else { without }, "{listed:?}");
-    // The test may detect a name too late.
+    // The test may detect a file name too late.
     assert!(!whole || matches!(step, Step::Named(..)), "{listed:?}");
     // Unpacked layers without a record are not trusted: they are downloaded again.
     assert_eq!(bench.pull(None).await.unwrap(), id);

@@ -155,7 +155,7 @@ async fn index_selects_image_of_host_platform(#[values(false, true)] docker: boo
         registry.add_manifest("example.com/multi:1", &index_type(docker), &document).unwrap();
     let name = format!("{}/multi", registry.host());
     assert_eq!(pull(&runtime, &format!("{name}:1"), None).await.unwrap(), id);
-    // The repository digest is the one of the index.
+    // The repository digest is that of the index.
     let image = runtime.client.image(&id).await.unwrap().unwrap();
     assert_eq!(image.repo_digests, [format!("{name}@{digest}")]);
 
@@ -214,7 +214,7 @@ async fn pull_rejects_documents_that_are_no_image() {
     }
 }
 
-/// A socket that is bound and does not listen, with its address.
+/// A socket that is bound but does not listen, with its address.
 fn taken_port() -> (OwnedFd, SocketAddrV4) {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -232,7 +232,7 @@ async fn pull_reports_missing_image_and_registry() {
     }
     let sha512 = format!("{host}/app@sha512:{}", "0".repeat(128));
     assert_eq!(code(pull(&bench.runtime, &sha512, None).await), Code::FailedPrecondition);
-    // A port that is taken, so that no other test listens there, and refuses connections.
+    // A bound port, so that no other test listens there and connections are refused.
     let (_taken, address) = taken_port();
     let name = format!("{address}/app:1");
     rejected(pull(&bench.runtime, &name, None).await, Code::Unavailable, "cannot be reached");

@@ -50,7 +50,7 @@ async fn mirror_rewrites_repository_names() {
     let id = pull(&runtime, "app:1", None).await.unwrap();
     let status = runtime.client.image(&id).await.unwrap().unwrap();
     assert_eq!(status.repo_tags, ["docker.io/library/app:1"]);
-    // With `mirrors_only` the registry itself is not asked.
+    // With `mirrors_only` the registry itself gets no request.
     rejected(pull(&runtime, "app:2", None).await, Code::NotFound, &mirror.host());
 }
 
@@ -64,7 +64,7 @@ async fn wildcard_mirror_serves_every_registry() {
         .await
         .unwrap();
     pull(&runtime, "example.com/app:1", None).await.unwrap();
-    // The registry does not exist, so the error also has the mirror's answer.
+    // The registry does not exist, so the error also contains the mirror's response.
     let error = pull(&runtime, "nowhere.invalid/app:2", None).await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable, "{error:?}");
     for part in ["nowhere.invalid", &mirror.host(), "has no app:2"] {

@@ -37,7 +37,7 @@ impl Successor {
         if !nix::unistd::geteuid().is_root() {
             return Self(None);
         }
-        // Another process may take the PID first; it is in this network namespace too.
+        // Another process may get the PID first; it is also in this network namespace.
         let script = "tries=0
             while [ $tries -lt 1000 ] && [ ! -e /proc/$1 ]; do
                 tries=$((tries + 1))
@@ -48,7 +48,7 @@ impl Successor {
             done";
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh", &pid.to_string()]);
-        // The whole process group is killed in the end.
+        // The whole process group is killed at the end.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut said = [0; 1];
@@ -102,7 +102,7 @@ async fn plugins_get_pod_namespace_after_keeper_is_killed() {
     assert_eq!(super::pods(&runtime).await, []);
 }
 
-/// The restarted daemon did not run ADD itself.
+/// The restarted daemon did not itself run ADD.
 #[tokio::test]
 async fn check_and_del_get_pod_namespace_after_restart() {
     harness::needs!(Namespaces);

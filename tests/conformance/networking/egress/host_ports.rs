@@ -1,4 +1,4 @@
-//! Host ports of rootless pods, beside each way out.
+//! Host ports of rootless pods, with each egress program.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use super::{needs_of, rootless_by};
 use crate::networking::host_ports::free_port;
 use crate::support::*;
 
-/// Answers over TCP and UDP, each with its name.
+/// Responds over TCP and UDP, each with its name.
 const SERVER: &str = r#"exec perl -MIO::Socket::INET -MIO::Select -e '
     my $tcp = IO::Socket::INET->new(Listen => 5, LocalPort => 8080) or die "listen: $!";
     my $udp = IO::Socket::INET->new(Proto => "udp", LocalPort => 8080) or die "bind: $!";

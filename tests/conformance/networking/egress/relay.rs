@@ -1,4 +1,4 @@
-//! What programs in pods see of connections and datagrams that leave, and what is left of them.
+//! Outgoing connections and datagrams as programs in pods see them, and the resources that they use.
 
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
@@ -23,7 +23,7 @@ fn perl(script: &str, port: u16) -> String {
     format!("exec timeout 60 perl -e '{script}' {HOST} {port}")
 }
 
-/// What a perl script in a container of the pod prints after [`CONNECT`].
+/// The output of a perl script in a container of the pod after [`CONNECT`].
 async fn connected(pod: &Pod, script: &str, port: u16) -> String {
     let name = fixture::unique("client");
     let script = perl(&format!("{CONNECT}{script}"), port);
@@ -36,19 +36,19 @@ async fn listen() -> (TcpListener, u16) {
     (listener, port)
 }
 
-/// The next connection of a pod.
+/// Accepts the next connection of a pod.
 async fn accept(listener: &TcpListener) -> TcpStream {
     timeout(PATIENCE, listener.accept()).await.unwrap().unwrap().0
 }
 
-/// Everything that a pod sends until it closes its side.
+/// Reads everything that a pod sends until it closes its end.
 async fn read_all(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut text = String::new();
     let read = timeout(PATIENCE, stream.read_to_string(&mut text)).await;
     read.unwrap().map(|_| text)
 }
 
-/// The one process that keeps the runtime's way out.
+/// The process of the runtime's egress.
 fn relay(runtime: &Runtime) -> Witness {
     let processes = egress_processes(runtime);
     let [pid] = processes[..] else {
@@ -62,7 +62,7 @@ fn descriptors(process: Witness) -> usize {
     std::fs::read_dir(process.path("fd")).unwrap().count()
 }
 
-/// Through pasta, the pod does not see the end of the host's direction.
+/// With pasta, the pod does not see the end of the host's direction.
 #[rstest]
 #[tokio::test]
 async fn half_closed_connection_carries_other_direction(
@@ -93,7 +93,7 @@ async fn half_closed_connection_carries_other_direction(
     assert_eq!(thanks, "thanks after the end\n");
 }
 
-/// Through pasta, the reset of a pod is an end for the host.
+/// With pasta, a reset by a pod arrives as an end of stream.
 #[tokio::test]
 async fn reset_arrives_as_reset() {
     harness::needs!(UserNamespaces);
@@ -120,7 +120,7 @@ async fn reset_arrives_as_reset() {
     assert_eq!(error, std::io::ErrorKind::ConnectionReset);
 }
 
-/// Connects 300 times, then asks over each, and expects the own number back.
+/// Connects 300 times, then sends a number over each connection, and expects it back.
 const MANY: &str = r#"my @all = map { connected() or die "connection $_: $@" } 1..299;
     unshift @all, $s;
     for my $n (0..299) { syswrite $all[$n], pack("N", $n) }
@@ -143,7 +143,7 @@ async fn three_hundred_connections_leave_no_descriptor() {
         for (client, word) in clients.iter_mut().zip(&mut words) {
             client.read_exact(word).await.unwrap();
         }
-        // What the pod sent has come through: the relay has both sides of each connection.
+        // Everything that the pod sent has arrived, so the relay has both ends of each connection.
         let during = descriptors(relay);
         for (client, word) in clients.iter_mut().zip(words) {
             client.write_all(&word).await.unwrap();
@@ -160,7 +160,7 @@ async fn three_hundred_connections_leave_no_descriptor() {
     .await;
 }
 
-/// docs/cri.md: connections end, and the next Status or pod starts another process.
+/// docs/cri.md: connections end, and the next Status call or pod starts another process.
 #[tokio::test]
 async fn connections_end_when_relay_is_killed_and_new_ones_are_made() {
     harness::needs!(UserNamespaces);
@@ -172,7 +172,7 @@ async fn connections_end_when_relay_is_killed_and_new_ones_are_made() {
         let mut stream = accept(&listener).await;
         let mut ready = [0; 6];
         stream.read_exact(&mut ready).await.unwrap();
-        // The stream runs when it breaks.
+        // The stream is active when it breaks.
         let bytes = vec![b'x'; 65536];
         for _ in 0..100 {
             stream.write_all(&bytes).await.unwrap();
@@ -194,7 +194,7 @@ async fn connections_end_when_relay_is_killed_and_new_ones_are_made() {
     assert_eq!(ask(&pod, "udp", HOST, port).await, "answer over udp\n");
 }
 
-/// Sends datagrams of these sizes, waits for each answer, and prints its size. One that is too large is only sent.
+/// Sends datagrams of these sizes, waits for each response, and prints its size. A datagram that is too large is only sent.
 const DATAGRAMS: &str = r#"use IO::Socket::INET; $| = 1;
     my $s = IO::Socket::INET->new(Proto => "udp", PeerAddr => $ARGV[0], PeerPort => $ARGV[1]) or die $@;
     for my $size (1, 1472, 9000, 65507, 65492) {
@@ -203,7 +203,7 @@ const DATAGRAMS: &str = r#"use IO::Socket::INET; $| = 1;
         $s->recv(my $answer, 70000); print length $answer, "\n";
     }"#;
 
-/// docs/cri.md has the limits.
+/// docs/cri.md documents the limits.
 #[tokio::test]
 async fn large_datagrams_are_relayed_up_to_documented_size() {
     harness::needs!(UserNamespaces);
@@ -222,7 +222,7 @@ async fn large_datagrams_are_relayed_up_to_documented_size() {
     assert_eq!(printed, "1\n1472\n9000\n65492\n");
 }
 
-/// Connects 40 times at once; prints how many were answered.
+/// Connects 40 times concurrently, and prints how many connections got a response.
 const BURST: &str = r#"my @children;
     for (1..40) {
         my $pid = fork // die "fork: $!";
@@ -246,7 +246,7 @@ fn limit_descriptors(process: Witness, limit: usize) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Without a file descriptor left, connections wait or are refused; those after them are served by the same process.
+/// Without a free file descriptor, connections wait or are refused; the same process serves later ones.
 #[tokio::test]
 async fn relay_without_descriptors_recovers() {
     harness::needs!(UserNamespaces);
@@ -263,7 +263,7 @@ async fn relay_without_descriptors_recovers() {
     assert_eq!(self::relay(&runtime), relay);
 }
 
-/// Connects until a connection gets no slot, then holds the others without a word.
+/// Connects until the relay has no slot left, then holds the other connections silently.
 const HOLDS: &str = r#"my @all;
     for (1..500) { push @all, IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => $ARGV[1], Timeout => 10) || last }
     print "holds " . @all . "\nready\n"; sleep 100;"#;
@@ -271,7 +271,7 @@ const HOLDS: &str = r#"my @all;
 /// A runtime whose relay has 300 descriptors.
 async fn with_limited_relay() -> Runtime {
     let runtime = rootless_by("crib").start().await.unwrap();
-    // The next relay has the limit of the daemon from its start.
+    // The next relay has the daemon's limit from its start.
     way_out(&runtime).await;
     limit_descriptors(Witness { pid: runtime.pid().unwrap() }, 300);
     let old = relay(&runtime);
@@ -285,7 +285,7 @@ async fn with_limited_relay() -> Runtime {
     runtime
 }
 
-/// What the relay wrote of its pools into the file that it has for that, and a pod's address as it names it.
+/// The relay's log messages about its pools, and the pod's address as the log shows it.
 async fn relay_log(runtime: &Runtime, pod: &Pod) -> (String, String) {
     let files = std::fs::read_dir(runtime.state_dir()).unwrap().flatten();
     let log =
@@ -304,8 +304,8 @@ async fn idle_connections_of_one_pod_leave_others_their_share_of_the_relay() {
     let holds = shares::perl(HOLDS, &[HOST, &port.to_string()]);
     let holder = greedy.start_ready(greedy.script("holder", &holds)).await.unwrap();
     let status = greedy.client.container(&holder).await.unwrap();
-    // A quarter of the descriptors: the pod could take all while it was alone. One that the relay had not accepted yet may have
-    // gone for the next one.
+    // A quarter of the descriptors: the pod could use all of them while it was the only one. A connection that the relay had not
+    // accepted yet may have been replaced by the next one.
     let printed = greedy.log(&status)[0].text.clone();
     let held: u32 = printed.strip_prefix("holds ").unwrap().parse().unwrap();
     assert!((67..80).contains(&held), "{printed}");
@@ -357,7 +357,7 @@ async fn connections_that_no_one_reads_take_no_memory_of_the_relay() {
     assert!(of_one < 24, "{of_one} KiB for a connection");
 }
 
-/// Sends an echo request, and prints type and code of the answer: 0 0 is a reply.
+/// Sends an echo request, and prints type and code of the response: 0 0 is a reply.
 const PING: &str = r#"use Socket;
     socket(my $s, PF_INET, SOCK_RAW, 1) or die "socket: $!";
     my $request = pack("C C n n n a*", 8, 0, 0, 4711, 1, "some data!");
@@ -373,7 +373,7 @@ const PING: &str = r#"use Socket;
         print "$type $code"; exit;
     }"#;
 
-/// The kernel's setting is that of the runtime's network namespace, which is the test's own.
+/// The sysctl of the runtime's network namespace applies, which is the test's own.
 #[rstest]
 #[case::allowed("0 65534", "0 0\n")]
 #[case::not_allowed("1 0", "3 13\n")]

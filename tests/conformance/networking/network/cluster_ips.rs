@@ -1,4 +1,4 @@
-//! ClusterIPs of a cluster: addresses outside the pod network, whose packets the bridge leads to the proxy of Services.
+//! ClusterIPs: addresses outside the pod network, whose packets the bridge passes to the proxy of Services.
 
 use cri::services::{Backend, Balancer, ServeRequest, Table, Transport};
 
@@ -7,7 +7,7 @@ use super::shares::perl;
 use super::{address, runtime_in_netns};
 use crate::support::*;
 
-/// Answers each line of TCP, and each datagram, with the address that the client has.
+/// Responds to each TCP line and each datagram with the client's address.
 const ANSWERS: &str = r#"my $tcp = IO::Socket::INET->new(Listen => 5, LocalPort => 8080) or die $@;
     my $udp = IO::Socket::INET->new(Proto => "udp", LocalPort => 8080) or die $@;
     my $all = IO::Select->new($tcp, $udp); print "ready\n";
@@ -16,7 +16,7 @@ const ANSWERS: &str = r#"my $tcp = IO::Socket::INET->new(Listen => 5, LocalPort 
         my $client = $tcp->accept; sysread $client, my $line, 100; syswrite $client, "tcp $line"; close $client
     } }"#;
 
-/// Asks ADDRESS PORT by TCP and by UDP.
+/// Connects to ADDRESS PORT over TCP and UDP.
 const ASKS: &str = r#"alarm 20; for my $kind ("tcp", "udp") {
         my $s = IO::Socket::INET->new(Proto => $kind, PeerAddr => $ARGV[0], PeerPort => $ARGV[1]);
         if (!$s) { print "$kind: $!\n"; next }
@@ -29,13 +29,13 @@ async fn asks(runtime: &Runtime, at: &str, port: &str) -> String {
     pod.output(script).await.unwrap()
 }
 
-/// Sends a table, and returns its problems.
+/// Sends a table, and returns the reported problems.
 async fn publish(stream: &mut Opened, table: Table) -> Vec<String> {
     stream.requests.send(ServeRequest { addresses: 0, table: Some(table) }).await.unwrap();
     stream.responses.message().await.unwrap().unwrap().problems
 }
 
-/// Port 80 of an address by both protocols, which leads to a pod, or nowhere.
+/// Port 80 of an address over both protocols, which forwards to a pod or has no endpoint.
 fn table(cluster_ip: &str, pod: Option<&str>) -> Table {
     let backend = |pod: &str| Backend { address: pod.to_owned(), port: 8080 };
     let balancer = |transport: Transport| Balancer {
@@ -63,21 +63,21 @@ async fn cluster_ips_outside_the_pod_network_lead_to_pods_until_they_are_withdra
     let problems = publish(&mut stream, table("10.96.0.7", Some(&pod))).await;
     assert_eq!(problems, [""; 0]);
     assert_eq!(asks(&runtime, "10.96.0.7", "80").await, "tcp hello\nudp hello\n");
-    // A port that no Service has, and a Service without endpoints: refused, not lost.
+    // A port that no Service has, and a Service without endpoints: connections are refused, and packets are not dropped.
     let refused = "tcp: Connection refused\nudp: Connection refused\n";
     assert_eq!(asks(&runtime, "10.96.0.7", "81").await, refused);
     assert_eq!(publish(&mut stream, table("10.96.0.7", None)).await, [""; 0]);
     assert_eq!(asks(&runtime, "10.96.0.7", "80").await, refused);
-    // Another Service replaces the first one, whose address is withdrawn.
+    // Another Service replaces the first one, whose address is removed.
     assert_eq!(publish(&mut stream, table("10.96.0.8", Some(&pod))).await, [""; 0]);
     assert_eq!(asks(&runtime, "10.96.0.8", "80").await, "tcp hello\nudp hello\n");
-    // A pod's own addresses are not the proxy's.
+    // A pod's own addresses do not belong to the proxy.
     assert_eq!(asks(&runtime, &pod, "8080").await, "tcp hello\nudp hello\n");
     let problems = publish(&mut stream, table(&pod, None)).await;
     assert!(problems[0].contains("is an address of the pods' network"), "{problems:?}");
 }
 
-/// Two nodes of a cluster on one machine: the same ClusterIPs, each node's pods by its own proxy.
+/// Two nodes of a cluster on one machine: the same ClusterIPs; each node's proxy serves its own pods.
 #[tokio::test]
 async fn daemons_of_one_machine_serve_the_same_cluster_ip_to_their_own_pods() {
     harness::needs!(Namespaces);
@@ -101,7 +101,7 @@ async fn daemons_of_one_machine_serve_the_same_cluster_ip_to_their_own_pods() {
     }
 }
 
-/// Without a client nothing is led anywhere, and the next client has them all again.
+/// Without a client nothing is forwarded, and the next client can use all ClusterIPs again.
 #[tokio::test]
 async fn cluster_ips_end_with_their_client_and_come_with_the_next_one() {
     harness::needs!(Namespaces);
@@ -116,7 +116,7 @@ async fn cluster_ips_end_with_their_client_and_come_with_the_next_one() {
         drop(stream);
         let mut next = open(&runtime, 0).await.unwrap();
         assert_eq!(publish(&mut next, Table::default()).await, [""; 0]);
-        // What pods send there goes to the gateway: to whatever the host knows by that address, or to nobody.
+        // Such packets go to the gateway, and on to the host's route for that address, if any.
         let pod = runtime.pod(&fixture::unique("client")).await.unwrap();
         let script = "timeout 3 bash -c 'exec 3<>/dev/tcp/10.96.0.7/80 && printf hello >&3 && cat <&3'; true";
         let answer = pod.output(pod.script("client", script)).await.unwrap();

@@ -1,4 +1,4 @@
-//! The stream of Services: its addresses are the client's as long as it is open.
+//! The stream of Services: its addresses belong to the client while it is open.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -44,10 +44,10 @@ async fn addresses_of_services_are_free_when_their_stream_ends() {
         let error = runtime.client.run_pod(runtime.sandbox("pod")).await;
         assert_eq!(code(error), Code::ResourceExhausted);
     }
-    // The last stream has ended, or ends now: then there is room for pods.
+    // The last stream has ended, or is ending: then there is room for pods.
     let mut opened = open(&runtime, 0).await.unwrap();
     runtime.pod("pod").await.unwrap();
-    // Addresses leased later, all or none, are beside those of the pods, and leave the table as it is.
+    // Later requests lease all addresses or none, next to those of the pods, and do not change the table.
     for (addresses, leased, problems) in [(4, 0, 1), (2, 2, 0), (2, 0, 1), (1, 1, 0), (1, 0, 1)] {
         let table = None;
         let request = ServeRequest { addresses, table };

@@ -1,4 +1,4 @@
-//! What one pod leaves of Services and DNS to others: connections, flows, queries, and the daemon's memory.
+//! The share of one pod in the resources of Services and DNS: connections, flows, queries, and the daemon's memory.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use crate::support::*;
 /// The port of both Services and of the server.
 const PORT: u16 = 8080;
 
-/// Two Services for one server: their addresses, and the DNS server's.
+/// Two Services for one server: their addresses, and that of the DNS server.
 struct Served {
     runtime: Runtime,
     server: Pod,
@@ -76,7 +76,7 @@ pub(crate) fn perl(script: &str, arguments: &[&str]) -> String {
     )
 }
 
-/// Answers each line of each connection, and keeps them all.
+/// Responds to each line of each connection, and keeps all connections open.
 const ANSWERS: &str = r#"my $server = IO::Socket::INET->new(Listen => 500, LocalPort => 8080, ReuseAddr => 1) or die $@;
     my $all = IO::Select->new($server); print "ready\n";
     while (my @ready = $all->can_read) { for (@ready) {
@@ -84,7 +84,7 @@ const ANSWERS: &str = r#"my $server = IO::Socket::INET->new(Listen => 500, Local
         if (sysread $_, my $line, 100) { syswrite $_, "heard $line" } else { $all->remove($_); close $_ }
     } }"#;
 
-/// Connects to the Service until a connection is refused, then holds the others without a word.
+/// Connects to the Service until a connection is refused, then holds the others silently.
 const HOLDS: &str = r#"my @all;
     for (1..500) {
         my $s = IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => 8080) or last;
@@ -92,7 +92,7 @@ const HOLDS: &str = r#"my @all;
     }
     print "holds " . @all . "\nready\n"; sleep 100;"#;
 
-/// Asks the Services once each.
+/// Connects to each Service once.
 const ASKS: &str = r#"for (@ARGV) {
         my $s = IO::Socket::INET->new(PeerAddr => $_, PeerPort => 8080) or die "connect: $@";
         syswrite $s, "hello\n"; sysread $s, my $answer, 100; print $answer || "nothing: $!\n";
@@ -107,12 +107,12 @@ async fn idle_connections_of_one_pod_leave_others_their_share() {
     let held = greedy.start_ready(holder).await.unwrap();
     let status = greedy.client.container(&held).await.unwrap();
     let printed: Vec<String> = greedy.log(&status).iter().map(|line| line.text.clone()).collect();
-    // A sixth of the descriptors: the pod could take all while it was alone.
+    // A sixth of the descriptors: the pod could use all of them while it was the only one.
     assert_eq!(printed[0], "holds 50");
     let other = served.runtime.pod("other").await.unwrap();
     let asks = other.script("client", &perl(ASKS, &[&served.second, &served.first]));
     assert_eq!(other.output(asks).await.unwrap(), "heard hello\nheard hello\n");
-    // The refusal is said once, and names the pod.
+    // The refusal is logged once, with the pod's address.
     let address = address(&greedy).await;
     let log = served.runtime.log();
     let lines: Vec<&str> =
@@ -121,11 +121,11 @@ async fn idle_connections_of_one_pod_leave_others_their_share() {
     assert!(lines[0].contains("TCP of Services") && lines[0].contains(&address), "{lines:?}");
 }
 
-/// Answers each datagram.
+/// Responds to each datagram.
 const ECHOES: &str = r#"my $server = IO::Socket::INET->new(Proto => "udp", LocalPort => 8080) or die $@; print "ready\n";
     while ($server->recv(my $asked, 100)) { $server->send("heard $asked") }"#;
 
-/// Asks once from each of 3,000 ports.
+/// Sends one datagram from each of 3,000 ports.
 const PORTS: &str = r#"alarm 100;
     for (1..3000) {
         my $s = IO::Socket::INET->new(Proto => "udp", PeerAddr => $ARGV[0], PeerPort => 8080) or die $@;
@@ -142,7 +142,7 @@ async fn udp_service_answers_three_thousand_client_ports_in_a_row() {
     assert_eq!(client.output(script).await.unwrap(), "3000 answers\n");
 }
 
-/// Asks the DNS server, `$ARGV[0]`, for an address.
+/// Queries the DNS server, `$ARGV[0]`, for an address.
 const QUERY: &str = r#"my $id = 0;
     sub dns { IO::Socket::INET->new(Proto => "udp", PeerAddr => $ARGV[0], PeerPort => 53) or die $@ }
     sub query { pack("n6", ++$id, 256, 1, 0, 0, 0) . join("", map { pack "C/a*", $_ } split /\./, $_[0]) . pack("C n2", 0, 1, 1) }
@@ -151,7 +151,7 @@ const QUERY: &str = r#"my $id = 0;
         $s->recv(my $answer, 1000); sprintf "code %d", 15 & unpack "x3 C", $answer
     }"#;
 
-/// 2,000 names outside, for which there is no answer; a name of the cluster after every 50 of them.
+/// 2,000 external names without a response, and a name of the cluster after every 50 of them.
 const FLOODS: &str = r#"my $slow = dns();
     for my $n (1..2000) {
         $slow->send(query("slow$n.example"));
@@ -159,7 +159,7 @@ const FLOODS: &str = r#"my $slow = dns();
     }
     print "40 answers\nready\n"; sleep 100;"#;
 
-/// Answers names that contain "fast" with the query itself, as one without records, and no others.
+/// Responds to names that contain "fast" with the query itself, which has no records, and does not respond to other names.
 const NAME_SERVER: &str = r#"my $server = IO::Socket::INET->new(Proto => "udp", LocalAddr => $ARGV[0], LocalPort => 53) or die $@;
     print "ready\n";
     while ($server->recv(my $query, 512)) { $server->send($query) if $query =~ /fast/ }"#;
@@ -189,7 +189,7 @@ async fn slow_names_of_one_pod_leave_answers_to_all() {
     let greedy = served.runtime.pod("greedy").await.unwrap();
     let floods = perl(&format!("{QUERY}{FLOODS}"), &[&served.dns]);
     greedy.start_ready(greedy.script("client", &floods)).await.unwrap();
-    // Another pod is answered for names of both kinds.
+    // Another pod gets responses for names of both kinds.
     let other = served.runtime.pod("other").await.unwrap();
     let asks = r#"print asked($_), "\n" for "web.default.svc.cluster.local", "fast.example", "none.cluster.local""#;
     let asks = perl(&format!("{QUERY}{asks}"), &[&served.dns]);
@@ -197,7 +197,7 @@ async fn slow_names_of_one_pod_leave_answers_to_all() {
     assert_eq!(printed, "code 0\ncode 0\ncode 3\n");
 }
 
-/// Accepts nothing: its kernel takes what fits.
+/// Accepts no connections: the kernel buffers a limited amount.
 const DEAF: &str = r#"my $server = IO::Socket::INET->new(Listen => 500, LocalPort => 8080) or die $@;
     setsockopt $server, SOL_SOCKET, SO_RCVBUF, pack("i", 8192); print "ready\n"; sleep 100;"#;
 
@@ -221,7 +221,7 @@ async fn connections_that_no_one_reads_take_no_memory_of_the_proxy() {
     let served = served(Transport::Tcp, None, DEAF).await;
     let client = served.runtime.pod("client").await.unwrap();
     let daemon = Witness { pid: served.runtime.pid().unwrap() };
-    // The first connection takes what the proxy has once.
+    // The first connection includes one-time allocations of the proxy.
     let once = perl(
         "my $s = IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => 8080) or die; syswrite $s, \"x\" x 65536",
         &[&served.first],
@@ -235,13 +235,13 @@ async fn connections_that_no_one_reads_take_no_memory_of_the_proxy() {
     drop(served.server);
 }
 
-/// Asks the server at `$ARGV[0]`, port `$ARGV[1]`, from each of 500 ports, and goes on asking from all of them.
+/// Sends datagrams to the server at `$ARGV[0]`, port `$ARGV[1]`, from each of 500 ports, and keeps sending from all of them.
 pub(crate) const KEEPS_ASKING: &str = r#"my @all = map { IO::Socket::INET->new(Proto => "udp", PeerAddr => $ARGV[0], PeerPort => $ARGV[1]) or die $@ } 1..500;
     $_->send("greedy") for @all; print "ready\n";
     my $all = IO::Select->new(@all);
     for (;;) { for ($all->can_read(0.01)) { $_->recv(my $answer, 100) } $_->send("greedy") for @all }"#;
 
-/// Asks until there is an answer: a datagram may be lost on a busy host.
+/// Repeats a request until there is a response: a datagram may be lost on a busy host.
 pub(crate) const ASKS_ONCE: &str = r#"my $s = IO::Socket::INET->new(Proto => "udp", PeerAddr => $ARGV[0], PeerPort => $ARGV[1]) or die $@;
     for (1..60) { $s->send("other"); IO::Select->new($s)->can_read(1) or next; $s->recv(my $answer, 100); print $answer; exit }"#;
 
@@ -265,12 +265,12 @@ async fn flows_of_one_pod_leave_others_their_share() {
     assert!(!lines.is_empty() && lines.iter().all(|line| line.contains(&address)), "{log}");
 }
 
-/// Connects to the DNS server, `$ARGV[0]`, and asks nothing.
+/// Connects to the DNS server, `$ARGV[0]`, and sends nothing.
 const HOLDS_DNS: &str = r#"my @all;
     for (1..500) { push @all, IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => 53) || last }
     print "ready\n"; sleep 100;"#;
 
-/// Asks the DNS server over TCP, where a length is before each message (RFC 1035, 4.2.2).
+/// Queries the DNS server over TCP, where each message has a length prefix (RFC 1035, 4.2.2).
 const ASKS_DNS: &str = r#"my $s = IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => 53) or die $@;
     syswrite $s, pack("n/a*", query("web.default.svc.cluster.local")); sysread $s, my $answer, 1000;
     printf "code %d\n", 15 & unpack "x5 C", $answer;"#;

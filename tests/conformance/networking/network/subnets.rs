@@ -8,7 +8,7 @@ use harness::process::Process;
 
 use super::*;
 
-/// Binds every free name from its standard input, and keeps them.
+/// Binds every free name from its standard input, and keeps them bound.
 const SQUATTER: &str = r#"ulimit -n 4096; exec perl -MSocket -e '
     while (<STDIN>) { chomp; socket($s, AF_UNIX, SOCK_DGRAM, 0) or die; push @kept, $s;
         bind($s, pack_sockaddr_un("\0$_")); undef $s }
@@ -164,11 +164,11 @@ async fn bridge_of_killed_daemon_is_removed_once_its_state_directory_is_gone() {
     let first = bridges(&netns);
     assert_eq!(first.len(), 1, "{first:?}");
     killed.kill9().await;
-    // A daemon that can come back keeps its bridge.
+    // The bridge of a killed daemon stays as long as the daemon can be restarted.
     let second = start().await;
     let both = bridges(&netns);
     assert!(both.len() == 2 && both.contains(&first[0]), "{both:?}");
-    // Nor does one that runs lose it, whatever has become of its state directory.
+    // The bridge of a running daemon stays, too, whatever happens to its state directory.
     let directories = [&killed, &second].map(|runtime| {
         let (state, moved) = (runtime.state_dir(), runtime.root().join("moved"));
         std::fs::rename(&state, &moved).unwrap();
@@ -183,7 +183,7 @@ async fn bridge_of_killed_daemon_is_removed_once_its_state_directory_is_gone() {
     drop((second, third));
 }
 
-/// Whatever the host has for its other interfaces.
+/// Whatever the host's settings for its other interfaces are.
 #[tokio::test]
 async fn bridges_take_no_advertisements_and_redirects() {
     harness::needs!(Namespaces, Root, Ipv6);
@@ -211,7 +211,7 @@ async fn bridges_take_no_advertisements_and_redirects() {
     }
 }
 
-/// Another user who can open a lock file can hold its lock.
+/// Another user who could open a lock file could hold its lock.
 #[tokio::test]
 async fn subnet_locks_are_private_to_root() {
     use std::os::unix::fs::MetadataExt as _;

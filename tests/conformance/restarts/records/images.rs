@@ -59,7 +59,7 @@ async fn damaged_image_records_lose_no_layers_and_are_repaired_by_pull(
     for _ in 0..2 {
         runtime.restart().await.unwrap();
         assert_eq!(fs::read(&record).unwrap(), damaged);
-        // The container can read files, also ones that it has not read before.
+        // The container can read files, even those that it has not read before.
         let motd = runtime.client.sh(&runs, "cat /etc/motd").await.unwrap();
         assert_eq!(motd, "from the image\n");
     }

@@ -1,4 +1,4 @@
-//! An unreachable keeper is not a dead one.
+//! An unreachable keeper is not the same as a dead one.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
