@@ -1,6 +1,6 @@
-//! The rules of this repository that no compiler checks: who may depend on whom, and what every file looks like.
+//! Rules of this repository that the compiler does not check: dependencies between packages, and the form of files.
 //!
-//! Each rule is a function from the tree to a list of offences, so that it can be shown to find them.
+//! Each rule is a function from the tree to a list of offences, so that tests can show that it finds them.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 #[path = "tidy/arrows.rs"]
@@ -29,12 +29,12 @@ use code::{code_only, lines_naming};
 const LONG: [(&str, &str); 0] = [];
 const MAX_LINES: usize = 800;
 
-/// A file with fewer lines is small: most often a piece of the module or of the sibling that uses it.
+/// A file with fewer lines is small: it usually belongs into the module or the sibling that uses it.
 const SMALL: usize = 60;
-/// The most files that may be small, so that a reader finds his way in few files.
+/// The maximum number of small files: readers find their way more easily in few files.
 const MOST_SMALL: usize = 100;
 
-/// Files that may contain unsafe code, with the reason. The compiler refuses it elsewhere (`unsafe_code = "deny"`).
+/// Files that may contain unsafe code, with the reason. In others it is a compiler error (`unsafe_code = "deny"`).
 const UNSAFE: [(&str, &str); 5] = [
     ("harness/crib/src/heap.rs", "malloc_trim has no safe wrapper"),
     ("harness/bench/src/floor.rs", "clone has no safe wrapper"),
@@ -46,14 +46,14 @@ const UNSAFE: [(&str, &str); 5] = [
     ),
 ];
 
-/// Directories that only decide: no tasks, files, processes, clocks or wire types outside their tests. Besides these, every file with a
-/// ◆ in its first line.
+/// Directories of pure code: no tasks, files, processes, clocks or wire types outside their tests. Files with a ◆ in their first
+/// line are pure, too.
 const PURE: [&str; 1] = ["agent/api/src/"];
 
-/// Where the CRI's messages are what is decided about.
+/// Directories whose decisions are about the CRI's messages.
 const OF_CRI: [&str; 2] = ["runtime-fake/", "harness/"];
 
-/// What a pure file must not name.
+/// Names that must not occur in a pure file.
 const EFFECTS: [&str; 17] = [
     "Command::new",
     "File::",
@@ -77,7 +77,7 @@ const EFFECTS: [&str; 17] = [
 /// Text files of the repository by their path from its root, with `/`.
 type Tree = BTreeMap<String, String>;
 
-/// The offences, one a line; fails when there are any.
+/// Fails if there are offences; prints one a line.
 fn must_be_none(rule: &str, offences: &[String]) {
     assert!(offences.is_empty(), "{rule}:\n  {}", offences.join("\n  "));
 }
@@ -86,7 +86,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// Every text file of the repository, apart from what is built or belongs to git.
+/// Every text file of the repository, except build output and git's files.
 fn tree() -> Tree {
     let mut tree = Tree::new();
     let mut directories = vec![root().to_owned()];
@@ -119,7 +119,7 @@ fn tree_of(files: &[(&str, &str)]) -> Tree {
     files.iter().map(owned).collect()
 }
 
-/// Rust that no person writes or reads: what the contract is compiled to.
+/// Generated Rust: the compiled protocol.
 const GENERATED: &str = "proto/generated/";
 
 fn rust(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
@@ -144,7 +144,7 @@ fn too_long(tree: &Tree, exceptions: &[(&str, &str)]) -> Vec<String> {
     against_list(&long, exceptions, |lines| format!("{lines} lines"))
 }
 
-/// Nothing if there are at most `most` small files; otherwise what to do, and all of them.
+/// Returns nothing if there are at most `most` small files; otherwise the advice, and all small files.
 fn too_many_small(tree: &Tree, most: usize) -> Vec<String> {
     let lengths = rust(tree).map(|(path, text)| (path, text.lines().count()));
     let small: Vec<_> = lengths.filter(|(_, lines)| *lines < SMALL).collect();
@@ -170,7 +170,7 @@ fn unsafe_code(tree: &Tree, exceptions: &[(&str, &str)]) -> Vec<String> {
     against_list(&found, exceptions, |line| format!("line {line}"))
 }
 
-/// What was found but is not on the list, and what is on the list for no reason or no longer for any.
+/// Found files that are not on the list, and entries of the list that are not needed or have no reason.
 fn against_list(
     found: &BTreeMap<&str, usize>,
     list: &[(&str, &str)],
@@ -210,7 +210,7 @@ fn impure(tree: &Tree, pure: &[&str]) -> Vec<String> {
     offences
 }
 
-/// Tasks that are compiled for each future and each scheduler, in packages that have `tasks` for it.
+/// Calls that spawn tasks directly, in packages that use `tasks` for it.
 fn spawned_without_tasks(tree: &Tree) -> Vec<String> {
     let has_tasks = |path: &str| {
         let directory = path.rsplit_once("/src/").map(|(directory, _)| directory);
@@ -229,7 +229,7 @@ fn spawned_without_tasks(tree: &Tree) -> Vec<String> {
     offences
 }
 
-/// Ways to look finished: tests that do not run, and modules in the old place.
+/// Disabled tests, and modules in the old layout.
 fn shortcuts(tree: &Tree) -> Vec<String> {
     let mut offences = Vec::new();
     for (path, text) in rust(tree) {
@@ -244,7 +244,7 @@ fn shortcuts(tree: &Tree) -> Vec<String> {
 }
 
 fn without_lints(tree: &Tree) -> Vec<String> {
-    // Examples are packages of their own, as those of users are.
+    // Examples are independent packages, like those of users.
     let ours = |path: &str| path.ends_with("Cargo.toml") && !path.starts_with("examples/");
     let manifests = tree.iter().filter(|(path, _)| ours(path));
     let mut offences: Vec<String> = manifests
@@ -337,7 +337,7 @@ fn dependencies_have_permissive_licences() {
     must_be_none("not allowed by deny.toml", &licences::refused(&tree()["deny.toml"]));
 }
 
-/// Every rule finds what it is for; a rule that finds nothing anywhere would pass for ever.
+/// Every rule finds its offences: a rule that never finds anything would always pass.
 #[test]
 fn rules_find_offences() {
     let tree = tree_of;

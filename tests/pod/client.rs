@@ -1,4 +1,4 @@
-//! The agent as a client of the runtime: how it lists all pods, and that `crib proxy --lint` finds nothing in what it does.
+//! The agent as a client of the runtime: how it lists all pods, and that `crib proxy --lint` has no findings about it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use proxy::{Proxy, RecordedCall, SeenCall, lint};
 
 use crate::support::{FOREVER, manifest, ready};
 
-/// The labels by which an agent knows its own.
+/// The labels by which an agent identifies its own objects.
 fn labels() -> HashMap<String, String> {
     ["uid", "namespace", "name"]
         .map(|part| (format!("io.kubernetes.pod.{part}"), part.to_owned()))
@@ -42,7 +42,7 @@ async fn lists_are_answered_only_when_something_has_changed() {
     assert_eq!(counts(cri.list_all(&mut last).await.unwrap()), Some((1, 1)));
     assert_eq!(counts(cri.list_all(&mut last).await.unwrap()), None);
 
-    // As many as before, and one of them in another state.
+    // The same number as before, but one has changed its state.
     runtime.client.start(&id).await.unwrap();
     let started = cri.list_all(&mut last).await.unwrap();
     assert_eq!(counts(started), Some((1, 1)));
@@ -51,7 +51,7 @@ async fn lists_are_answered_only_when_something_has_changed() {
     let ended = cri.list_all(&mut last).await.unwrap();
     assert_eq!(counts(ended), Some((1, 1)));
     assert_eq!(counts(cri.list_all(&mut last).await.unwrap()), None);
-    // Another client has seen nothing yet.
+    // Another client has no earlier lists.
     let mut of_another = LastLists::default();
     let all = cri.list_all(&mut of_another).await.unwrap();
     assert_eq!(counts(all), Some((1, 1)));
@@ -79,7 +79,7 @@ async fn agent_keeps_rules_for_clients_in_life_of_pods() {
         node.remove(pod).await.unwrap();
     }
     node.stop_agent().await.unwrap();
-    // The agent's connections have ended, and with them its streams.
+    // The agent's connections have ended, and thereby its streams.
     let ended = proxy.recording().until(|calls| {
         let all = calls.iter().all(|call| call.end.is_some());
         all.then(|| calls.to_vec())

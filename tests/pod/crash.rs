@@ -31,7 +31,7 @@ async fn new_agent_adopts_pods_of_killed_agent() {
     assert_eq!((after.id.as_str(), after.created_at), (before.id.as_str(), before.created_at));
     assert_eq!(node.runtime.client.sh(&after.id, "cat /shared/count").await.unwrap(), "once\n");
 
-    // The new agent manages the pod fully.
+    // The new agent fully manages the pod.
     node.delete_manifest("p.yaml").unwrap();
     node.delete_manifest("comes.yaml").unwrap();
     no_pods(&node).await;

@@ -1,4 +1,4 @@
-//! The agent is killed with SIGKILL at each call that changes something, as a proxy sees it: the next agent takes over.
+//! The agent is killed with SIGKILL at each call that changes state, as seen by a proxy: the next agent takes over.
 //!
 //! agent/src/sync_loop/tests/killed.rs does the same to the agent's tasks, for more scenarios and for every call.
 
@@ -8,16 +8,16 @@ use proxy::{Call, Proxy};
 
 use crate::support::{FOREVER, containers, manifest, ready};
 
-/// When in a call the agent is killed.
+/// The moment of a call at which the agent is killed.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     /// The call has reached the proxy.
     Begun,
-    /// The runtime's answer has reached the proxy.
+    /// The runtime's response has reached the proxy.
     Answered,
 }
 
-/// Waits until the agent has made so many calls that change something.
+/// Waits until the agent has made this many calls that change state.
 async fn call(proxy: &Proxy, number: usize, moment: Moment) {
     const CHANGES: [&str; 8] = [
         "RunPodSandbox",
@@ -45,7 +45,7 @@ async fn call(proxy: &Proxy, number: usize, moment: Moment) {
         .unwrap_or_else(|_| panic!("call {number} was never {moment:?}"));
 }
 
-/// Waits until the agent knows the state of a container.
+/// Waits until the agent has read the state of a container.
 async fn adopted(proxy: &Proxy, container: &str) {
     let looked = proxy.recording().until(|calls| {
         let is_it = |call: &&Call| {
@@ -58,7 +58,7 @@ async fn adopted(proxy: &Proxy, container: &str) {
     tokio::time::timeout(PATIENCE, looked).await.expect("the agent never looked at the container");
 }
 
-/// A pod whose containers note in a file that they run.
+/// A pod whose containers record in a file that they were started.
 fn noting(name: &str) -> String {
     let app = format!("echo app >> /shared/ran; {FOREVER}");
     let containers = [("init", "echo init >> /shared/ran"), ("app", app.as_str())];
@@ -76,7 +76,7 @@ async fn runs_once(node: &Node, pod: &str) {
     assert_eq!(running, 1);
 }
 
-/// Waits until the runtime has nothing of the pod.
+/// Waits until the runtime has no object of the pod.
 async fn gone(node: &Node, pod: &str) {
     eventually(PATIENCE, &format!("{pod} to be gone"), || async {
         let pods = node.runtime.client.pods(Default::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! What the harness offers to the author of a test: waits that end, and say what they saw.
+//! The harness from the perspective of a test's author: waits that end, and report the last observation.
 
 use std::panic::AssertUnwindSafe;
 use std::process::{Command, Stdio};
@@ -38,7 +38,7 @@ async fn node_waits_until_containers_run() {
     assert!(error.contains("failed to remove its manifest"), "{error}");
 }
 
-/// Whether a wait is still waiting after a while, in which the pods here reach their states.
+/// Whether a wait does not return for a while, in which these pods reach their states.
 async fn waits<T>(wait: impl Future<Output = T>) -> bool {
     tokio::time::timeout(Duration::from_secs(1), wait).await.is_err()
 }
@@ -111,7 +111,7 @@ async fn start_without_binary_is_an_error() {
     }
 }
 
-/// The test above in a process of its own, with a temporary directory of its own.
+/// Runs the test above in its own process, with its own temporary directory.
 #[test]
 fn start_without_binary_leaves_no_directory() {
     let temporary = tempfile::tempdir().unwrap();

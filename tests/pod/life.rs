@@ -111,7 +111,7 @@ async fn on_failure_policy_restarts_failed_containers_only() {
     )
     .unwrap();
     node.write_manifest("never.yaml", &manifest("never", "Never", &[("app", "exit 3")])).unwrap();
-    // The first restart has no back-off delay, and is enough here.
+    // The first restart has no back-off delay, and is sufficient here.
     eventually(PATIENCE, "the second attempt to succeed", || async {
         let all = containers(&node, "fails").await;
         let last = all.last().cloned();

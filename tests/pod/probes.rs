@@ -1,4 +1,4 @@
-//! Probes of containers: what follows from their results.
+//! Probes of containers: the effects of their results.
 
 use cri::v1::ContainerState::ContainerRunning;
 use harness::{Node, PATIENCE, Runtime, eventually};
@@ -49,7 +49,7 @@ async fn liveness_probe_restarts_container_and_readiness_probe_does_not() {
     })
     .await;
     assert_ne!(again.id, app.id);
-    // The results start anew with the container.
+    // The results start over with the container.
     recorded(&node, "Liveness", "Success", 2).await;
 }
 
@@ -68,7 +68,7 @@ async fn sidecar_with_startup_probe_holds_app_back() {
     ready(&node, "p", "app").await;
 }
 
-/// Answers with 200 where /shared/up exists.
+/// Responds with 200 if /shared/up exists.
 const SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
     $server = IO::Socket::INET->new(Listen => 5, LocalPort => 8080, ReuseAddr => 1) or die "listen: $!";
     while ($client = $server->accept) {
@@ -82,7 +82,7 @@ async fn http_probe_reaches_pod_by_its_address() {
     probe_reaches_pod(&Node::start().await.unwrap()).await;
 }
 
-/// There the pods' bridge is in a network namespace of its own.
+/// The bridge of a rootless runtime's pods is in its own network namespace.
 #[tokio::test]
 async fn http_probe_reaches_pod_of_rootless_runtime() {
     harness::needs!(UserNamespaces);

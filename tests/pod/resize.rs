@@ -1,4 +1,4 @@
-//! Pods whose CPU and memory change while they run, on control groups.
+//! Pods whose CPU and memory are resized while they run, with cgroups.
 
 use cri::v1::ContainerState::ContainerRunning;
 use harness::witness::{self, Witness};

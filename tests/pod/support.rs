@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use cri::v1::{Container, ContainerFilter, ContainerState, PodSandboxFilter};
 use harness::{Node, PATIENCE, cri_log, eventually};
 
-/// A pod with the given containers, each a name and a shell script; names that begin with `init` are init containers.
-/// All share an emptyDir at /shared.
+/// A pod with the given containers, each a name and a shell script; names that begin with `init` are init containers. All share an
+/// emptyDir at /shared.
 pub(crate) fn manifest(name: &str, policy: &str, containers: &[(&str, &str)]) -> String {
     let list = |init: bool| {
         let chosen = containers.iter().filter(|(name, _)| name.starts_with("init") == init);
@@ -102,8 +102,8 @@ pub(crate) async fn no_pods(node: &Node) {
     .await;
 }
 
-/// Waits until the container `name` of a pod runs [`FOREVER`] and has its handler for SIGTERM: the first process of a
-/// process namespace ignores signals without a handler.
+/// Waits until the container `name` of a pod runs [`FOREVER`] and handles SIGTERM: the first process of a PID namespace ignores
+/// signals without a handler.
 pub(crate) async fn ready(node: &Node, pod: &str, name: &str) -> Container {
     let container = container_in(node, pod, name, ContainerState::ContainerRunning).await;
     line(node, &container, "ready").await;

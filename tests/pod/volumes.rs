@@ -1,4 +1,4 @@
-//! What containers find in the volumes of their pods, in which user namespace, and that volumes are removed however full they are.
+//! The content of pods' volumes in containers, their user namespaces, and that volumes are removed however full they are.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -72,14 +72,14 @@ async fn pod_has_ids_of_its_own_and_owns_its_volumes() {
     let pod = pods.next().unwrap().unwrap().path();
     let record = std::fs::read_to_string(pod.join("userns")).unwrap();
     assert!(record.contains("\"hostId\":65536"), "{record}");
-    // The file system has the pod's own ids, which the mount maps.
+    // On the file system, the file has the pod's own ids, which the mount maps.
     let file = pod.join("volumes/kubernetes.io~empty-dir/shared/f");
     assert_eq!(file.metadata().unwrap().uid(), 0);
     std::fs::write(file.with_file_name("end"), "").unwrap();
     node.finished("p").await.unwrap();
 }
 
-/// How long the creation or removal of a large tree may take on a busy host.
+/// The time limit for creating or removing a large tree on a busy host.
 const LONG: Duration = Duration::from_secs(300);
 
 /// Nests 8192 directories in the volume, so that their path exceeds PATH_MAX.

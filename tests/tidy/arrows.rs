@@ -1,5 +1,5 @@
-//! Who may depend on whom: the packages of this workspace, what each must not know, and wire types (`cri::v1`), which only the agent's
-//! CRI client may name.
+//! Dependencies between the packages of this workspace, packages that each must not use, and wire types (`cri::v1`), which only the
+//! agent's CRI client may name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -9,10 +9,10 @@ use std::process::Command;
 use super::code::{code_only, lines_naming};
 use super::{Tree, must_be_none, root, rust, tree, tree_of};
 
-/// Packages that stand for parts of std and tokio: any other one may depend on them, within [`FOREIGN`].
+/// Packages that replace parts of std and tokio: any other package may depend on them, within [`FOREIGN`].
 const ANYWHERE: [&str; 2] = ["compact", "tasks"];
 
-/// Packages of this workspace → the packages of this workspace they may depend on, for whatever purpose.
+/// Packages of this workspace → the packages of this workspace that they may depend on, for any purpose.
 const ARROWS: &[(&str, &[&str])] = &[
     ("compact", &[]),
     ("tasks", &[]),
@@ -95,7 +95,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What a package must not depend on, for what it must not know.
+/// Dependencies that a package must not have, with the reason.
 const FOREIGN: &[(&str, &[&str], &str)] = &[
     (
         "runtime-fake",
@@ -159,7 +159,7 @@ const FOREIGN: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// The packages of the workspace with what each depends on, in normal, build and test code.
+/// The packages of the workspace with their normal, build and test dependencies.
 pub(super) fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
@@ -206,7 +206,7 @@ pub(super) fn arrows_broken(dependencies: &BTreeMap<String, BTreeSet<String>>) -
     offences
 }
 
-/// The only modules of the agent that name wire types: its clients of the runtime and of drivers, and what speaks with plugins.
+/// The only modules of the agent that name wire types: its clients of the runtime and of drivers, and its plugin code.
 const AGENT_WIRE: [&str; 7] = [
     "agent/csi/src/grpc",
     "agent/dra/src/grpc",
@@ -226,7 +226,7 @@ fn wire_types_outside_the_client(tree: &Tree) -> Vec<String> {
             continue;
         }
         let code = code_only(text);
-        // `cri::` after a space or a semicolon is the contract's package: the agent's own module is `crate::cri`.
+        // `cri::` after a space or a semicolon is the package of the protocol: the agent's own module is `crate::cri`.
         for name in ["cri::v1", "use cri::", "use ::cri", "(::cri", " ::cri", "<::cri"] {
             let lines = lines_naming(&code, name);
             offences.extend(lines.iter().map(|line| format!("{path}:{line}: {name}")));

@@ -1,17 +1,17 @@
-//! Circles of imports: which files of a package import each other, directly or by way of others.
+//! Import cycles: files of a package that import each other, directly or through others.
 //!
-//! An import is a `use` or a path that begins with `crate`, `self`, `super` or a module that the file declares. A file
-//! that imports from the modules it is nested in makes no circle: it is a part of them.
+//! An import is a `use` or a path that begins with `crate`, `self`, `super` or a module that the file declares. A file's imports
+//! from the modules that contain it do not count: it is a part of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::code::{code_only, without_tests};
 use super::{must_be_none, rust, tree};
 
-/// File → files of the same package that it imports from.
+/// File → the files of the same package that it imports from.
 pub(super) type Imports<'t> = BTreeMap<&'t str, BTreeSet<&'t str>>;
 
-/// The circles among `files` (path and text each), every one as its files in order.
+/// The cycles among `files` (path and text), each as a sorted list of its files.
 fn circles<'t>(files: &[(&'t str, &'t str)]) -> Vec<Vec<&'t str>> {
     let imports = imports(files);
     let reached: BTreeMap<&str, BTreeSet<&str>> =
@@ -53,7 +53,7 @@ pub(super) fn imports<'t>(files: &[(&'t str, &'t str)]) -> Imports<'t> {
             let Some(target) = resolve(&own, &name, &modules) else {
                 continue;
             };
-            // The modules around a file, and the file itself.
+            // Not the modules that contain a file, and not the file itself.
             if !own.starts_with(&target) {
                 from.insert(modules[&target]);
             }
@@ -63,7 +63,7 @@ pub(super) fn imports<'t>(files: &[(&'t str, &'t str)]) -> Imports<'t> {
     imports
 }
 
-/// `agent/src/plan/restart.rs` is `[agent, plan, restart]`; a package's root is `[agent]`. Files elsewhere are none.
+/// `agent/src/plan/restart.rs` is `[agent, plan, restart]`; a package's root is `[agent]`. `None` for files elsewhere.
 fn module(path: &str) -> Option<Vec<&str>> {
     let (package, inside) = path.split_once("/src/")?;
     let inside = inside.strip_suffix(".rs")?;
@@ -74,7 +74,7 @@ fn module(path: &str) -> Option<Vec<&str>> {
     Some(module)
 }
 
-/// The module that a path leads to, or to something in it.
+/// The module that a path refers to, or that contains its item.
 fn resolve<'t>(
     own: &[&'t str],
     name: &[String],
@@ -99,7 +99,7 @@ fn resolve<'t>(
     }
     let begin = at.len();
     for part in rest {
-        // A module without a file of its own is a folder, which the file above declares inline.
+        // A module without its own file is a folder, which the file above declares inline.
         let next = modules.keys().find(|module| {
             module
                 .strip_prefix(at.as_slice())
@@ -113,12 +113,12 @@ fn resolve<'t>(
     while at.len() > 1 && !modules.contains_key(&at) {
         at.pop();
     }
-    // A path that begins with a name of another package, or of something in this file.
+    // A path that begins with the name of another package, or of an item in this file.
     let bare = !matches!(first.as_str(), "crate" | "self" | "super");
     (modules.contains_key(&at) && !(bare && at.len() == begin)).then_some(at)
 }
 
-/// Every path in `code`, those in the braces of a `use` each for itself.
+/// Every path in `code`; those in the braces of a `use` are separate.
 fn paths(code: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut rest = code;
@@ -142,7 +142,7 @@ fn paths(code: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// The paths of a `use`, without what they are renamed to: `a::{b, c::{self, d as e}}`.
+/// The paths of a `use`, without renames: `a::{b, c::{self, d as e}}`.
 fn use_tree(text: &str, prefix: &[String], found: &mut Vec<Vec<String>>) {
     let mut depth = 0;
     let mut begin = 0;

@@ -1,11 +1,11 @@
-//! Rust text with its comments and literals blanked out, so that words can be looked for in the code alone.
+//! Rust text with comments and literals blanked out, so that only code is searched.
 
 /// Whether `c` may be part of a Rust identifier.
 fn is_ident(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The code of a Rust file: the same lines, with comments and the insides of literals left out.
+/// The code of a Rust file: the same lines, without comments and the content of literals.
 pub(crate) fn code_only(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
@@ -70,7 +70,7 @@ fn string(rest: &[char]) -> usize {
     rest.len()
 }
 
-/// The length of a literal with a prefix: `r"…"`, `br#"…"#`, `b"…"`, `c"…"`, `b'…'`. None when it is a plain word.
+/// The length of a literal with a prefix: `r"…"`, `br#"…"#`, `b"…"`, `c"…"`, `b'…'`. `None` for a plain word.
 fn prefixed(rest: &[char]) -> Option<usize> {
     let letters = rest.iter().take(2).take_while(|c| matches!(c, 'r' | 'b' | 'c'));
     let prefix = letters.count();
@@ -94,7 +94,7 @@ fn prefixed(rest: &[char]) -> Option<usize> {
     }
 }
 
-/// The length of a character literal. None when the quote begins a lifetime.
+/// The length of a character literal. `None` if the quote begins a lifetime.
 fn character(rest: &[char]) -> Option<usize> {
     match rest {
         ['\'', '\\', _, tail @ ..] => Some(4 + tail.iter().position(|c| *c == '\'')?),
@@ -103,7 +103,7 @@ fn character(rest: &[char]) -> Option<usize> {
     }
 }
 
-/// Code without its test module, which stands at the end of a file.
+/// Code without its test module, which is at the end of a file.
 pub(crate) fn without_tests(code: &str) -> String {
     let modules = code.match_indices("#[cfg(test)]").filter(|(at, attribute)| {
         let item = code[at + attribute.len()..].split_inclusive([';', '{']).next();
@@ -113,7 +113,7 @@ pub(crate) fn without_tests(code: &str) -> String {
     code[..end].to_owned()
 }
 
-/// The 1-based lines on which `path` (a word, or words joined by `::`) is used in `code`.
+/// The 1-based lines on which `path` (a word, or words joined by `::`) occurs in `code`.
 pub(crate) fn lines_naming(code: &str, path: &str) -> Vec<usize> {
     let names = |line: &str| {
         line.match_indices(path).any(|(at, _)| {

@@ -1,17 +1,17 @@
-//! The paths that documents name, and those among them that do not exist.
+//! Paths in documents that do not exist.
 
 use std::collections::BTreeSet;
 
 use crate::Tree;
 
-/// What a path of this repository begins with.
+/// The beginnings of this repository's paths.
 const TOP: [&str; 9] =
     [".ci", ".github", "agent", "docs", "examples", "harness", "proto", "runtime-fake", "tests"];
 
-/// `document: path` for everything a document names that is not in the tree.
+/// `document: path` for every path in a document that is not in the tree.
 ///
-/// Documents are the *.md of the top level and of docs/. Paths are words that begin with a directory
-/// of the top level and a slash, wherever they stand, and the relative targets of links.
+/// Documents are the *.md files of the top level and of docs/. Paths are words that begin with a directory of the top level and a
+/// slash, and the relative targets of links.
 pub(crate) fn missing_paths(tree: &Tree) -> Vec<String> {
     let mut offences = Vec::new();
     for (document, text) in tree {
@@ -30,7 +30,7 @@ pub(crate) fn missing_paths(tree: &Tree) -> Vec<String> {
     offences
 }
 
-/// The calls of the contract that docs/cri.md does not mention, so that each is said to work or not to.
+/// The calls of the protocol that docs/cri.md does not mention: each must be documented as supported or not.
 pub(crate) fn unlisted_calls(contract: &str, document: &str) -> Vec<String> {
     let rows = contract.lines().map(|line| line.split('\t').collect::<Vec<_>>());
     let calls = rows.filter_map(|row| (row[0] == "rpc").then(|| row[3].to_owned()));
@@ -38,7 +38,7 @@ pub(crate) fn unlisted_calls(contract: &str, document: &str) -> Vec<String> {
     calls.filter(|call| !words.contains(call.as_str())).collect()
 }
 
-/// `message.field` of whatever clients send, as far as docs/cri.md has no row `| message | …field… |` for it. Windows is aside.
+/// `message.field` for every field of a request without a row `| message | …field… |` in docs/cri.md. Windows fields are ignored.
 pub(crate) fn unlisted_fields(contract: &str, document: &str) -> Vec<String> {
     let rows: Vec<Vec<&str>> = contract.lines().map(|line| line.split('\t').collect()).collect();
     let requests = rows.iter().filter(|row| row[0] == "rpc").map(|row| row[4]);
@@ -71,7 +71,7 @@ fn exists(tree: &Tree, path: &str) -> bool {
     tree.contains_key(path) || tree.keys().any(|file| file.starts_with(&directory))
 }
 
-/// The words of a text that are paths from the top: `a/{b,c}.rs` is two, a glob is the directory it is in.
+/// The words of a text that are paths from the top: `a/{b,c}.rs` is two paths, and a glob is its directory.
 fn words_like_paths(text: &str) -> BTreeSet<String> {
     let separator = |c: char| c.is_whitespace() || "`'\"()<>|[]=;".contains(c);
     let mut paths = BTreeSet::new();
@@ -103,7 +103,7 @@ fn braces(word: &str) -> Vec<String> {
     choices.split(',').map(one).collect()
 }
 
-/// The targets of Markdown links that lead into the repository.
+/// The targets of Markdown links within the repository.
 fn link_targets(text: &str) -> Vec<String> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets

@@ -1,10 +1,10 @@
-//! Fuzz targets: each has a name of its own, each corpus a target, and tests/fuzz has the targets of every package.
+//! Fuzz targets: each has a unique name, each corpus has a target, and tests/fuzz contains the targets of every package.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Tree, must_be_none, rust, tree};
 
-/// Where the program lists the targets of all packages.
+/// The program that lists the targets of all packages.
 const PROGRAM: &str = "tests/fuzz/src/main.rs";
 const CORPUS: &str = "tests/fuzz/corpus/";
 

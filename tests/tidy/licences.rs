@@ -1,9 +1,9 @@
-//! Dependencies whose licence is not among those of deny.toml, or that come from elsewhere than a registry.
+//! Dependencies whose licence deny.toml does not allow, or that do not come from a registry.
 
 use std::env;
 use std::process::Command;
 
-/// `package version: why not` for every dependency on this platform that deny.toml does not allow.
+/// `package version: reason` for every dependency on this platform that deny.toml does not allow.
 pub(crate) fn refused(deny: &str) -> Vec<String> {
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--offline", "--format-version=1"])
@@ -40,7 +40,7 @@ fn refusal(package: &serde_json::Value, allowed: &[&str]) -> Option<String> {
 
 /// Whether one of the allowed licences, or several together, satisfies an SPDX expression.
 ///
-/// "and" binds more closely than "or"; `/` is the old way to write "or".
+/// "and" has precedence over "or"; `/` is the old form of "or".
 fn satisfied(expression: &str, allowed: &[&str]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

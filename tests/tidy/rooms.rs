@@ -1,15 +1,15 @@
-//! Rooms: no folder is so full that its names lead nowhere, and imports between the rooms of a package run down.
+//! Limits the number of files in a folder, and checks that imports between the layers of a package point downward.
 
 use std::collections::BTreeMap;
 
 use super::circles::imports;
 use super::{must_be_none, rust, tree, tree_of};
 
-/// The most files with Rust in one folder.
+/// The maximum number of Rust files in one folder.
 const MOST: usize = 25;
 
-/// Folders whose modules are layers, the lowest first: a file imports from its own and from those before it. Modules that are not
-/// listed may be imported from, and import, whatever makes no circle.
+/// Folders whose modules are layers, the lowest first: a file may import from its own layer and from lower ones. Imports from and
+/// to modules that are not listed only must not form a cycle.
 const LAYERS: &[(&str, &[&str])] = &[
     ("runtime-fake/keeper/src", &["kernel", "contract", "setup", "parent"]),
     ("runtime-fake/image/src", &["formats", "layer", "local", "store", "registry"]),
@@ -95,7 +95,7 @@ fn imports_between_rooms_run_down() {
     let tree = tree();
     let files: Vec<_> = rust(&tree).collect();
     must_be_none("an import from a layer above", &upward(&files, LAYERS));
-    // A layer that was renamed would be a rule that cannot fail.
+    // A renamed layer would disable the rule silently.
     for (folder, layers) in LAYERS {
         for layer in *layers {
             let (file, room) = (format!("{folder}/{layer}.rs"), format!("{folder}/{layer}/"));

@@ -1,4 +1,4 @@
-//! Judges the sets of a package, prints the table, and keeps the package's section of docs/kubelet-parity.md.
+//! Judges the sets of a package, prints the table, and updates the package's section of docs/kubelet-parity.md.
 
 use std::io::Write;
 
@@ -8,12 +8,12 @@ use crate::read::{Source, write_sample};
 
 /// Environment variable that makes the test update docs/kubelet-parity.md.
 const UPDATE_DOCUMENT: &str = "CRIB_UPDATE_DOCS";
-/// Set to write the sample in tests/vectors anew, from the full sets.
+/// If set, the test rewrites the sample in tests/vectors from the full sets.
 const UPDATE_SAMPLE: &str = "CRIB_UPDATE_VECTORS_SAMPLE";
-/// Names of the sets to judge, separated by commas; all of them when it is not set.
+/// The names of the sets to judge, separated by commas; by default all.
 const CHOSEN: &str = "CRIB_SETS";
 
-/// Judges the sets of a package, which has the section of docs/kubelet-parity.md with this heading.
+/// Judges the sets of a package, whose section in docs/kubelet-parity.md has this heading.
 pub(crate) fn decisions_agree(heading: &str, sets: &[Set]) {
     let source = Source::find();
     let chosen = std::env::var(CHOSEN).ok();
@@ -39,7 +39,7 @@ pub(crate) fn decisions_agree(heading: &str, sets: &[Set]) {
         );
         document::write(heading, &results);
     }
-    // A sample, or other cases of the same kind, say nothing about the page and about what needs an exception.
+    // The sample, or other cases, cannot show whether the page and the exceptions are up to date.
     if document::is_about(heading, &results) {
         let outdated: Vec<String> =
             results.iter().flat_map(|result| result.outdated_exceptions()).collect();
@@ -59,7 +59,7 @@ pub(crate) fn decisions_agree(heading: &str, sets: &[Set]) {
     );
 }
 
-/// The table of all sets, for a terminal: one line a set, then one for each exception that was used.
+/// The table of all sets, for a terminal: one line a set, then one for each used exception.
 fn table(outcomes: &[Outcome]) -> String {
     let width = outcomes.iter().map(|outcome| outcome.set.len()).max().unwrap_or_default();
     let mut lines = vec![format!("{:width$}  cases  agree differ excluded", "set")];

@@ -1,4 +1,4 @@
-//! docs/kubelet-parity.md: each package's section is written from what came out.
+//! docs/kubelet-parity.md: each package's section is generated from the results.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::judge::Outcome;
 use crate::read::root;
 
-/// The document as it is in the repository.
+/// The document in the repository.
 fn page() -> String {
     std::fs::read_to_string(path()).unwrap_or_default()
 }
@@ -24,7 +24,7 @@ fn section<'t>(page: &'t str, heading: &str) -> &'t str {
     section.find("\n\n## ").map_or(section, |end| &section[..=end])
 }
 
-/// A package's section as it is in the repository.
+/// A package's section in the repository.
 pub(crate) fn present(heading: &str) -> String {
     section(&page(), heading).to_owned()
 }
@@ -37,7 +37,7 @@ pub(crate) fn write(heading: &str, outcomes: &[Outcome]) {
     std::fs::write(path(), page.replacen(old, &written(heading, outcomes), 1)).unwrap();
 }
 
-/// Whether the section in the repository was written from these cases.
+/// Whether the section in the repository was generated from these cases.
 pub(crate) fn is_about(heading: &str, outcomes: &[Outcome]) -> bool {
     present(heading).contains(&fingerprint(outcomes))
 }
@@ -47,7 +47,7 @@ fn fingerprint(outcomes: &[Outcome]) -> String {
     format!("<!-- cases {all:016x} -->")
 }
 
-/// A package's section of the document.
+/// A package's section, generated from the results.
 pub(crate) fn written(heading: &str, outcomes: &[Outcome]) -> String {
     let mut text = format!(
         "## {heading}\n\n\

@@ -6,15 +6,15 @@ use std::sync::Mutex;
 
 use crate::read::{Case, Source};
 
-/// One set of cases, and how a case is judged.
+/// A set of cases, and the function that judges a case.
 pub(crate) struct Set {
     /// Name of the file, without `.jsonl.gz`.
     pub(crate) name: &'static str,
-    /// What is decided, in a few words.
+    /// The decision, in a few words.
     pub(crate) about: &'static str,
-    /// `Ok` if crib decides as Kubernetes; else both sides.
+    /// `Ok` if crib decides like Kubernetes; otherwise both decisions.
     pub(crate) judge: fn(&Case) -> Result<(), String>,
-    /// Where crib decides otherwise on purpose.
+    /// Cases in which crib intentionally decides differently.
     pub(crate) exceptions: &'static [Exception],
 }
 
@@ -29,19 +29,18 @@ impl Set {
     }
 }
 
-/// A rule that says for which cases crib may differ, and why. It looks at the case alone, so that it holds for cases that
-/// nobody here has seen.
+/// A rule for cases in which crib may differ, and the reason. It depends only on the case, so it also applies to unknown cases.
 pub(crate) struct Exception {
     pub(crate) reason: &'static str,
     pub(crate) applies: fn(&Case) -> bool,
 }
 
-/// What came out of a set.
+/// The results of a set.
 pub(crate) struct Outcome {
     pub(crate) set: &'static str,
     pub(crate) about: &'static str,
     pub(crate) cases: usize,
-    /// Tells these cases from others: a hash (FNV-1a) of their ids.
+    /// Identifies the cases: a hash (FNV-1a) of their ids.
     pub(crate) fingerprint: u64,
     pub(crate) agree: usize,
     /// Case and difference.
@@ -85,7 +84,7 @@ fn judge(set: &Set, cases: &[Case]) -> Outcome {
         excluded: set.exceptions.iter().map(|exception| (exception.reason, 0)).collect(),
     };
     for case in cases {
-        // A panic on one case is its difference, and the others are still judged.
+        // A panic counts as the difference of one case, and the others are still judged.
         let judged = catch_unwind(AssertUnwindSafe(|| (set.judge)(case)))
             .unwrap_or_else(|_| Err("panicked".to_owned()));
         match judged {
@@ -129,7 +128,7 @@ impl Outcome {
         })
     }
 
-    /// Exceptions that excluded nothing.
+    /// Exceptions that excluded no case.
     pub(crate) fn outdated_exceptions(&self) -> impl Iterator<Item = String> {
         let unused = self.excluded.iter().filter(|(_, count)| *count == 0);
         unused.map(|(reason, _)| format!("{}: {reason}", self.set))

@@ -1,4 +1,4 @@
-//! Where the cases are read from, and their JSON.
+//! Finds and reads the cases, and their JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::judge::Set;
 
-/// The variable that names the directory of the full sets.
+/// The variable with the directory of the full sets.
 const DIRECTORY: &str = "CRIB_VECTORS";
-/// The most that the sample of one set may take, in bytes as packed.
+/// The maximum compressed size of one set's sample, in bytes.
 const SAMPLE_BYTES: usize = 22_000;
-/// A set of at most this size, in bytes as packed, is kept whole.
+/// A set of at most this compressed size, in bytes, is kept whole.
 const WHOLE_BYTES: usize = 34_000;
 
 /// One line of a file.
@@ -25,7 +25,7 @@ pub(crate) struct Case {
     pub(crate) expected: Value,
 }
 
-/// The directory that the cases come from.
+/// The source of the cases.
 pub(crate) struct Source {
     directory: PathBuf,
     full: bool,
@@ -39,7 +39,7 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// The directory that CRIB_VECTORS names, else `../shared/vectors` beside the repository, else the sample.
+    /// The directory in CRIB_VECTORS, or `../shared/vectors` beside the repository, or the sample.
     pub(crate) fn find() -> Self {
         if let Some(named) = std::env::var_os(DIRECTORY) {
             return Self {
@@ -73,7 +73,7 @@ impl Source {
     }
 }
 
-/// The root of the repository, whichever package's test this is.
+/// The root of the repository, for the tests of any package.
 pub(crate) fn root() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.ancestors().find(|directory| directory.join("Cargo.lock").exists()).unwrap()
@@ -94,8 +94,8 @@ fn case(line: &str) -> Case {
     Case { id, input, expected: take("expected", "out") }
 }
 
-/// Writes the sample anew: of each group of each set the shortest lines, by turns, until the size is reached. Short cases
-/// are the ones that a reader can follow.
+/// Rewrites the sample: takes the shortest lines of each group of each set in turn, until the size is reached. Short cases are
+/// easier to read.
 pub(crate) fn write_sample(source: &Source, sets: &[&Set]) {
     assert!(source.is_full(), "a sample is made from the full sets");
     for set in sets {

@@ -1,7 +1,7 @@
-//! Searches for inputs that break a parser's laws, guided by coverage: libFuzzer with the targets of all packages.
+//! Searches for inputs that violate a parser's invariants, guided by coverage: libFuzzer with the targets of all packages.
 //!
-//! `CRIB_FUZZ_TARGET` names the target; arguments are libFuzzer's. With `CRIB_FUZZ_SEEDS`, the target's valid inputs are
-//! written into that directory instead; without a target, the names of all are printed.
+//! `CRIB_FUZZ_TARGET` names the target; arguments are those of libFuzzer. With `CRIB_FUZZ_SEEDS`, the target's valid inputs are
+//! written into that directory instead. Without a target, the names of all targets are printed.
 #![no_main]
 
 use std::{env, fs, path::Path, process, sync::OnceLock};
@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 
 static TARGET: OnceLock<Target> = OnceLock::new();
 
-/// The targets of every package that has any.
+/// The targets of all packages.
 fn targets() -> Vec<Target> {
     [
         api::fuzz::targets(),
