@@ -21,32 +21,32 @@ use tokio::task::AbortHandle;
 
 use crate::node::{PATIENCE, PodState};
 
-/// How often its read-only server is asked for the pods: as often as when the scenarios were recorded.
+/// The polling interval of the pods at its read-only server: the same as when the scenarios were recorded.
 const POLL: Duration = Duration::from_millis(150);
-/// The ports of the first kubelet; each has two.
+/// The ports of the first kubelet; each kubelet has two.
 static PORT: AtomicU16 = AtomicU16::new(20250);
 
-/// How many events of an object and a type client-go sends at once; then one in five minutes
+/// How many events of an object and a type client-go sends in a burst; then one in five minutes
 /// (k8s.io/client-go/tools/record/events_cache.go).
 const EVENTS: usize = 25;
 
 /// The node's address in the namespaces of `tests/interop/alone`.
 const NODE_IP: &str = "192.0.2.2";
 
-/// A kubelet. It has to run in namespaces of its own (`tests/interop/alone`): it mounts its directory on itself.
+/// A kubelet. It must run in its own namespaces (`tests/interop/alone`): it bind-mounts its directory on itself.
 pub(crate) struct Kubelet {
     program: PathBuf,
-    /// Of its server, and of its read-only one.
+    /// The ports of its server and of its read-only server.
     ports: (u16, u16),
     process: Option<Process>,
     root: PathBuf,
     states: watch::Sender<Vec<PodState>>,
-    /// Every change of a state.
+    /// Every change of a pod's state.
     history: Arc<Mutex<Vec<Change>>>,
     poll: Option<AbortHandle>,
 }
 
-/// A new state of a pod, or its end.
+/// A new state of a pod, or its removal.
 struct Change {
     at: Instant,
     before: Option<PodState>,
@@ -54,7 +54,7 @@ struct Change {
 }
 
 impl Kubelet {
-    /// A kubelet that is not started, whose directories are below `root`.
+    /// Creates a kubelet without starting it. Its directories are below `root`.
     pub(crate) fn new(program: &Path, root: &Path) -> Self {
         let port = PORT.fetch_add(2, Ordering::Relaxed);
         Self {
@@ -68,7 +68,7 @@ impl Kubelet {
         }
     }
 
-    /// Starts it, and waits until it serves.
+    /// Starts the kubelet, and waits until it serves.
     pub(crate) async fn start(&mut self, node: &str, socket: &Path) {
         let config = self.root.join("kubelet.yaml");
         fs::write(&config, self.config(socket)).unwrap();
@@ -110,8 +110,8 @@ impl Kubelet {
         self.poll = Some(poll.abort_handle());
     }
 
-    /// Waits until it has looked at its manifests for the first time: before that it pauses for up to 5 s, until the runtime
-    /// has answered.
+    /// Waits until it has read its manifests for the first time: before that it pauses for up to 5 s, until the runtime has
+    /// responded.
     pub(crate) async fn sync_loop_runs(&self) {
         let looked = within(PATIENCE, "the kubelet to look at its manifests", async || {
             let log = self.log_text();
@@ -135,7 +135,7 @@ impl Kubelet {
         self.states.borrow().clone()
     }
 
-    /// Every state that was seen, as in `status_history.jsonl`.
+    /// Every observed state, in the form of `status_history.jsonl`.
     pub(crate) fn history(&self, zero: Instant) -> Vec<Value> {
         let history = self.history.lock().unwrap();
         let entries = history.iter().filter_map(|change| {
@@ -154,7 +154,7 @@ impl Kubelet {
         entries.collect()
     }
 
-    /// Waits until a look at the pods finds something, at most for a time.
+    /// Waits until `found` returns true for the pods' states, for at most `limit`.
     pub(crate) async fn until(
         &self,
         limit: Duration,
@@ -165,8 +165,8 @@ impl Kubelet {
         matches!(tokio::time::timeout(limit, wait).await, Ok(Ok(_)))
     }
 
-    /// The events about pods, as in `events.json`. Without an API server they are only in the log: also those that one would
-    /// not get, of a pod and a type with more than [`EVENTS`].
+    /// The events about pods, in the form of `events.json`. Without an API server they are only in the log, which also contains the
+    /// events beyond the limit of [`EVENTS`].
     pub(crate) fn events(&self, zero: Timestamp) -> Vec<Value> {
         let log = self.log_text();
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -193,7 +193,7 @@ impl Kubelet {
             .collect()
     }
 
-    /// Ends it, and unmounts what it has mounted.
+    /// Stops the kubelet, and unmounts everything below its directory.
     pub(crate) async fn end(mut self) {
         self.stop(Signal::SIGTERM).await;
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -213,7 +213,7 @@ impl Kubelet {
         self.root.join("kubelet.log")
     }
 
-    /// All that it has logged.
+    /// Its complete log.
     pub(crate) fn log_text(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
     }
@@ -225,7 +225,7 @@ impl Kubelet {
         lines.join("\n")
     }
 
-    /// As for the recordings; nothing of it is outside of its directory.
+    /// The configuration of the recordings; all files are in its directory.
     fn config(&self, socket: &Path) -> String {
         let root = self.root.display();
         let (port, read_only) = self.ports;
@@ -260,7 +260,7 @@ logging: {{format: json, verbosity: 3}}
     }
 }
 
-/// What changed between two looks at the pods.
+/// The changes between two polls of the pods.
 fn changes(before: &[PodState], after: &[PodState], at: Instant) -> Vec<Change> {
     let of = |pods: &[PodState], uid: &str| pods.iter().find(|pod| pod.uid() == uid).cloned();
     let new = after.iter().filter(|pod| !before.contains(pod));
@@ -273,7 +273,7 @@ fn changes(before: &[PodState], after: &[PodState], at: Instant) -> Vec<Change> 
     gone.chain(new).collect()
 }
 
-/// The pods that a kubelet's read-only server gives; `None` if it does not.
+/// The pods from a kubelet's read-only server; `None` if it does not respond.
 async fn pods(port: u16) -> Option<Vec<PodState>> {
     let mut server = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
     server.write_all(b"GET /pods HTTP/1.0\r\n\r\n").await.ok()?;

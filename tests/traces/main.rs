@@ -1,5 +1,5 @@
-//! Replays recorded scenarios of a kubelet's pods: the same manifests and the same events have to give the same CRI calls
-//! and the same statuses. See README.md beside this file.
+//! Replays recorded scenarios of a kubelet's pods: the same manifests and the same events must produce the same CRI calls and the
+//! same statuses. See README.md in this directory.
 #![allow(clippy::unwrap_used, reason = "a malformed recording has to fail the test")]
 
 mod kubelet;
@@ -12,7 +12,7 @@ mod record;
 mod replay;
 
 mod comparison {
-    //! Whether what happened is what was recorded.
+    //! Compares a replay with its recording.
 
     pub(crate) mod compare;
     pub(crate) mod difference;
@@ -22,7 +22,7 @@ mod comparison {
 }
 
 mod runtimes {
-    //! The runtimes that scenarios are replayed on.
+    //! The runtimes on which scenarios are replayed.
 
     pub(crate) mod containerd;
     pub(crate) mod images;
@@ -57,25 +57,25 @@ use runtimes::runtime::RuntimeKind;
 use scenarios::scenario::Scenario;
 use scenarios::source::Source;
 
-/// Names of the scenarios to replay, separated by commas; all of them when it is not set.
+/// The names of the scenarios to replay, separated by commas; by default all.
 const CHOSEN: &str = "CRIB_SCENARIOS";
-/// Set to write the sample anew, from all scenarios.
+/// If set, the test rewrites the sample from all scenarios.
 const UPDATE_SAMPLE: &str = "CRIB_UPDATE_TRACES_SAMPLE";
-/// Set to write `open.tsv` anew, from all scenarios.
+/// If set, the test rewrites `open.tsv` from all scenarios.
 const UPDATE_OPEN: &str = "CRIB_UPDATE_TRACES_OPEN";
 /// The program of a kubelet.
 const KUBELET: &str = "KUBELET";
-/// A directory for what that kubelet did, a directory each scenario.
+/// A directory for that kubelet's recordings, with a subdirectory for each scenario.
 const RECORD: &str = "CRIB_RECORD";
-/// How many scenarios are replayed at once: they wait most of the time.
+/// The number of concurrent replays, which mostly wait.
 const AT_ONCE: usize = 16;
 const AT_ONCE_AGAIN: usize = 4;
-/// The same with a containerd or a kubelet for each.
+/// The same with a containerd or a kubelet for each replay.
 const AT_ONCE_OTHERS: usize = 5;
-/// How many scenarios are replayed a second time.
+/// The maximum number of scenarios that are replayed again.
 const FEW: usize = 40;
 
-/// What is replayed on containerd.
+/// The scenarios that are replayed on containerd.
 const ON_CONTAINERD: [&str; 10] = [
     "exit0-never",
     "ext-kill9-never",
@@ -89,7 +89,7 @@ const ON_CONTAINERD: [&str; 10] = [
     "vol-subpath",
 ];
 
-/// The recorded scenarios in which a kubelet is run again beside crib's agent, with all of `tests/interop/kubelet/scenarios`.
+/// The recorded scenarios in which a kubelet is run again for comparison, in addition to all of `tests/interop/kubelet/scenarios`.
 const BESIDE_KUBELET: [&str; 20] = [
     "agent-restart-running",
     "cmd-not-found-always",
@@ -142,7 +142,7 @@ fn agent_acts_as_kubelet_did() {
     say(&format!("{source}\n{}", scenarios::table::text(&verdicts)));
     let (wrong, closed) = scenarios::table::against_open(&verdicts, &open);
     if !closed.is_empty() {
-        // Some depend on which of two things comes first, so this is no failure.
+        // Some scenarios depend on the order of concurrent events, so this is not a failure.
         let closed = closed.join(", ");
         say(&format!("tests/traces/open.tsv lists scenarios that agreed: {closed}"));
     }
@@ -161,7 +161,7 @@ fn agent_acts_on_containerd_as_kubelet_did() {
     compare_few(Source::find().scenarios(), &ON_CONTAINERD, trial);
 }
 
-/// Any doubt about what a kubelet does is settled by this.
+/// The reference for all questions about a kubelet's behaviour.
 #[test]
 fn agent_acts_as_kubelet_does() {
     harness::needs!(Alone, Kubelet);
@@ -181,7 +181,7 @@ fn agent_acts_as_kubelet_does() {
     compare_few(scenarios, &names, trial);
 }
 
-/// Judges the scenarios of these names, or those that were chosen.
+/// Judges the scenarios of these names, or the selected ones.
 fn compare_few(scenarios: Vec<Scenario>, names: &[&str], trial: Trial) {
     let chosen = std::env::var(CHOSEN).ok();
     let chosen: Option<Vec<&str>> = chosen.as_ref().map(|names| names.split(',').collect());
@@ -195,7 +195,7 @@ fn compare_few(scenarios: Vec<Scenario>, names: &[&str], trial: Trial) {
     assert!(wrong.is_empty(), "scenarios differ (see target/traces): {}", wrong.join(", "));
 }
 
-/// The scenarios of these names.
+/// The scenarios with these names.
 fn named(mut scenarios: Vec<Scenario>, names: &[&str]) -> Vec<Scenario> {
     for name in names {
         assert!(
@@ -211,13 +211,13 @@ fn tokio_runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap()
 }
 
-/// Writes a text that is always visible: the test runner does not capture this.
+/// Writes a text that is always visible: the test runner does not capture it.
 fn say(text: &str) {
     writeln!(std::io::stderr().lock(), "{text}").unwrap();
 }
 
-/// Replays the scenarios again that ought to agree, if they are few: on a machine that is busy a call may come too late.
-/// Each has to agree both of two more times, and what differed at first is said.
+/// Replays unexpectedly differing scenarios twice more, if they are few: on a busy machine a call may come too late. Each must
+/// agree both times. The first differences are printed.
 async fn again(
     mut verdicts: Vec<Verdict>,
     mut scenarios: Vec<Scenario>,
@@ -242,14 +242,14 @@ async fn again(
     let mut twice = scenarios.clone();
     twice.extend(scenarios);
     let mut replayed = replay_all(twice, trial, AT_ONCE_AGAIN).await;
-    // The worse of both counts: a name is looked for by its first verdict.
+    // The worse of the two results counts: each name keeps its first verdict.
     replayed.sort_by_key(|verdict| (verdict.name.clone(), !verdict.is_wrong()));
     replayed.dedup_by(|later, first| later.name == first.name);
     verdicts.extend(replayed);
     verdicts
 }
 
-/// Replays scenarios side by side, the long ones first.
+/// Replays scenarios concurrently, the long ones first.
 async fn replay_all(
     mut scenarios: Vec<Scenario>,
     trial: &Arc<Trial>,
@@ -258,7 +258,7 @@ async fn replay_all(
     scenarios.sort_by(|a, b| b.plan.end().total_cmp(&a.plan.end()));
     let registry = Arc::new(runtimes::images::registry(&mut scenarios).await);
     let places = Arc::new(Semaphore::new(at_once));
-    // A port of the host can be used by one scenario at a time.
+    // Only one scenario at a time can use a host port.
     let host_ports = Arc::new(Semaphore::new(1));
     let mut running = JoinSet::new();
     for scenario in scenarios {
@@ -283,7 +283,7 @@ async fn replay_all(
     running.join_all().await
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn said(panic: Box<dyn std::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

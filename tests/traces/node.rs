@@ -1,4 +1,4 @@
-//! The node of a scenario: a runtime, a recorder and an agent, in a directory of their own.
+//! The node of a scenario: a runtime, a recorder and an agent, in their own directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,41 +25,41 @@ use crate::scenarios::scenario::Scenario;
 
 /// The resolv.conf of the recorded node.
 const RESOLV_CONF: &str = "nameserver 192.0.2.53\nnameserver 192.0.2.54\nsearch node.example.test example.test\noptions timeout:2 edns0\n";
-/// How long the parts of a node may take to start.
+/// The time limit for each part of a node to start.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How much later than the kubelet's a sandbox or container may run that something is done to.
+/// How long a step waits for the sandbox or container that it acts on.
 const SOON: Duration = Duration::from_secs(6);
 
-/// What a node is made of.
+/// The parts of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Parts {
     pub(crate) runtime: RuntimeKind,
     pub(crate) agent: AgentKind,
 }
 
-/// What decides about a node's pods.
+/// The agent that manages a node's pods.
 #[derive(Debug, Clone)]
 pub(crate) enum AgentKind {
-    /// crib's agent, with pods that the scenario gives it.
+    /// crib's agent, with pods from the scenario.
     Crib,
-    /// crib's agent, which reads its pods from a directory as a kubelet does.
+    /// crib's agent, which reads its pods from a directory like a kubelet.
     CribOfDirectory,
-    /// The real kubelet, by its program.
+    /// The real kubelet, with the path of its program.
     Kubelet(PathBuf),
 }
 
 impl Parts {
-    /// What is to be tested.
+    /// The tested combination.
     pub(crate) const CRIB: Self = Self { runtime: RuntimeKind::Crib, agent: AgentKind::Crib };
 }
 
 /// A pod as an agent reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PodState {
-    /// As in `status.json`.
+    /// In the form of `status.json`.
     pub(crate) entry: Value,
-    /// Nothing of the pod runs or will run. Only crib's agent says so.
+    /// Nothing of the pod runs or will run. Only crib's agent reports this.
     pub(crate) finished: bool,
 }
 
@@ -75,13 +75,13 @@ impl PodState {
     }
 }
 
-/// A node. Its parts are ended by [`Node::end`].
+/// A node. [`Node::end`] stops its parts.
 pub(crate) struct Node {
     agent: NodeAgent,
     proxy: Proxy,
     runtime: NodeRuntime,
     name: String,
-    /// The agent reads its pods from files.
+    /// Whether the agent reads its pods from files.
     reads_files: bool,
 }
 
@@ -91,7 +91,7 @@ enum NodeAgent {
 }
 
 impl Node {
-    /// A node with the images that a scenario begins with, and an agent that has seen that nothing runs.
+    /// Starts a node with the initial images of a scenario, and an agent that has observed that nothing runs.
     pub(crate) async fn start(
         parts: &Parts,
         (name, address): (&str, &'static str),
@@ -199,7 +199,8 @@ impl Node {
         }
     }
 
-    /// Every status of the pods that was published or, by a kubelet, seen; `zero` on both clocks.
+    /// Every status of the pods that crib's agent published or that was observed from a kubelet; `zero` is the same moment on both
+    /// clocks.
     pub(crate) fn history(&mut self, zero: (Instant, Timestamp)) -> Vec<Value> {
         match &mut self.agent {
             NodeAgent::Crib(agent) => agent.history(zero.1),
@@ -214,7 +215,7 @@ impl Node {
         }
     }
 
-    /// The states of the pods when the last agent ended, as far as it is crib's.
+    /// The states of the pods when the last agent stopped, if it is crib's.
     pub(crate) fn last_pods(&self) -> &[PodState] {
         match &self.agent {
             NodeAgent::Crib(agent) => agent.last_pods(),
@@ -230,7 +231,7 @@ impl Node {
         }
     }
 
-    /// Waits until a look at the pods finds something, at most for a time.
+    /// Waits until `found` returns true for the pods' states, for at most `limit`.
     pub(crate) async fn until(
         &self,
         limit: Duration,
@@ -242,7 +243,7 @@ impl Node {
         }
     }
 
-    /// The events about pods, as in `events.json`.
+    /// The events about pods, in the form of `events.json`.
     pub(crate) fn events(&mut self, zero: Timestamp) -> Vec<Value> {
         match &mut self.agent {
             NodeAgent::Crib(agent) => agent.events(zero),
@@ -268,7 +269,7 @@ impl Node {
         self.end_agent(Signal::SIGKILL).await;
     }
 
-    /// The tasks of crib's agent, in this process, are aborted in any case.
+    /// The tasks of crib's agent, in this process, are always aborted.
     async fn end_agent(&mut self, signal: Signal) {
         match &mut self.agent {
             NodeAgent::Crib(agent) => agent.stop().await,
@@ -297,8 +298,8 @@ impl Node {
         kill_process(answer.into_inner().info.get("info"), signal);
     }
 
-    /// Kills the process of the only ready sandbox, whose containers run on. In crib's runtime they would end with it: there
-    /// the agent alone sees that the sandbox has ended, unless it is compared with a kubelet on the same runtime.
+    /// Kills the process of the only ready sandbox, whose containers keep running. In crib's runtime they would end with it, so
+    /// only the agent sees the sandbox as ended, unless it is compared with a kubelet on the same runtime.
     pub(crate) async fn kill_sandbox(&self) {
         let id = self.sandbox().await;
         if let (NodeAgent::Crib(agent), NodeRuntime::Crib(_), false) =
@@ -317,7 +318,7 @@ impl Node {
         self.runtime.client().stop(&id, 2).await.unwrap();
     }
 
-    /// Removes the latest container of this name, running or not, between two looks of crib's agent.
+    /// Removes the latest container of this name, running or not, between two observations of crib's agent.
     pub(crate) async fn remove_container(&self, name: &str) {
         let all = self.runtime.client().containers(Default::default());
         let mut all = all.await.unwrap();
@@ -331,21 +332,21 @@ impl Node {
         self.runtime.client().remove_image(name).await.unwrap();
     }
 
-    /// Stops the only ready sandbox in one call, which also ends its containers, between two looks of crib's agent.
+    /// Stops the only ready sandbox in one call, which also stops its containers, between two observations of crib's agent.
     pub(crate) async fn stop_sandbox(&self) {
         let id = self.sandbox().await;
         let _unseen = self.unseen().await;
         self.runtime.client().stop_pod(&id).await.unwrap();
     }
 
-    /// Removes the only ready sandbox in one call, which also ends its containers, between two looks of crib's agent.
+    /// Removes the only ready sandbox in one call, which also stops its containers, between two observations of crib's agent.
     pub(crate) async fn remove_sandbox(&self) {
         let id = self.sandbox().await;
         let _unseen = self.unseen().await;
         self.runtime.client().remove_pod(&id).await.unwrap();
     }
 
-    /// Until this is dropped, crib's agent waits when it looks at the runtime.
+    /// Blocks observations of crib's agent until the guard is dropped.
     async fn unseen(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         match &self.agent {
             NodeAgent::Crib(agent) => Some(agent.unseen().await),
@@ -375,7 +376,7 @@ impl Node {
         found.await.unwrap()
     }
 
-    /// Ends everything. A text says what went wrong.
+    /// Stops everything. An error describes what failed.
     pub(crate) async fn end(mut self) -> Result<(), String> {
         self.stop_agent().await;
         let Self { agent, proxy, runtime, .. } = self;
@@ -387,13 +388,13 @@ impl Node {
     }
 }
 
-/// The cgroup above those of a node's pods. Each node has its own: the same pod may run on several at a time.
+/// The parent cgroup of a node's pods. Each node has its own, because the same pod may run on several nodes concurrently.
 pub(crate) fn cgroup_root(root: &Path) -> String {
     let name = root.file_name().unwrap_or_default();
     format!("/{}", name.to_string_lossy())
 }
 
-/// The directory for volumes of type hostPath, as the recorded one.
+/// Creates the directory for hostPath volumes, like the recorded one.
 fn host_directory(path: &Path) {
     fs::create_dir_all(path.join("b/in-b")).unwrap();
     fs::write(path.join("f.txt"), "f\n").unwrap();

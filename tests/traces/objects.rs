@@ -1,17 +1,17 @@
-//! The API objects of a scenario beside its pods. ◆
+//! ◆ The API objects of a scenario besides its pods.
 
 use agent::objects::ObjectMap;
 use api::manifest::{self, Strictness};
 use serde_json::Value;
 
-/// The objects that there are at a time, as documents.
+/// The current objects, as documents.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ApiObjects {
     documents: Vec<Value>,
 }
 
 impl ApiObjects {
-    /// Adds objects, or replaces those of their names.
+    /// Adds objects, or replaces those with the same names.
     pub(crate) fn apply(&mut self, objects: &[Value]) {
         self.documents.retain(|known| !objects.iter().any(|new| is_same(known, new)));
         self.documents.extend_from_slice(objects);
@@ -22,7 +22,7 @@ impl ApiObjects {
         self.documents.retain(|it| it["kind"] != kind);
     }
 
-    /// For an agent.
+    /// The objects in the form that the agent uses.
     pub(crate) fn map(&self) -> ObjectMap {
         let mut objects = ObjectMap::default();
         for document in &self.documents {

@@ -1,14 +1,14 @@
-//! The calls that change something, as operations on objects. ◆
+//! ◆ Calls that change state, as operations on objects.
 
 use serde_json::{Value, json};
 
 use crate::comparison::normal::{Symbols, attempt, text};
 use crate::scenarios::scenario::method;
 
-/// Where a container's configuration has the hash of its definition.
+/// The JSON pointer to the hash of a container's definition.
 const HASH: &str = "/config/annotations/io.kubernetes.container.hash";
 
-/// A call that changes something.
+/// A call that changes state.
 #[derive(Debug, Clone)]
 pub(crate) struct Operation {
     /// `name#generation`
@@ -16,7 +16,7 @@ pub(crate) struct Operation {
     /// `sandbox/ATTEMPT`, `NAME/ATTEMPT` or `image NAME`.
     pub(crate) object: String,
     pub(crate) method: String,
-    /// What else a call says beside its object, apart from a configuration.
+    /// The arguments of the call other than its object and a configuration.
     pub(crate) argument: String,
     /// The configuration of a sandbox or container.
     pub(crate) config: Value,
@@ -26,7 +26,7 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// The operation in a line.
+    /// The operation on one line.
     pub(crate) fn summary(&self) -> String {
         let failed = if self.succeeded { "" } else { " (failed)" };
         format!("{}{}{failed}", self.method, self.argument)
@@ -43,8 +43,7 @@ impl Operation {
     }
 }
 
-/// The operations of a run, by pod and in order, without those that only remove the remains of a pod that has ended, and
-/// without repeated calls to stop a sandbox.
+/// The operations of a run, by pod and in order, without removals after the end of a pod, and without repeated stops of a sandbox.
 pub(crate) fn operations(calls: &[Value], symbols: &mut Symbols) -> Vec<Operation> {
     let mut all: Vec<Operation> =
         calls.iter().filter_map(|call| operation(call, symbols)).collect();
@@ -77,7 +76,7 @@ pub(crate) fn operations(calls: &[Value], symbols: &mut Symbols) -> Vec<Operatio
     all
 }
 
-/// When the last sandbox of each pod was stopped.
+/// The times at which the last sandbox of each pod was stopped.
 fn ends(all: &[Operation]) -> Vec<(String, f64)> {
     let mut ends: Vec<(String, f64)> = Vec::new();
     for operation in all {
@@ -120,7 +119,7 @@ fn operation(call: &Value, symbols: &mut Symbols) -> Option<Operation> {
         }
         _ => return None,
     };
-    // Such a call reaches no runtime: whether a client makes it without a connection is not seen there.
+    // Such a call does not reach the runtime, so its recording depends on whether the client makes it without a connection.
     if name == "ExecSync" && call["code"] == "Unavailable" {
         return None;
     }
@@ -152,7 +151,7 @@ fn operation(call: &Value, symbols: &mut Symbols) -> Option<Operation> {
         _ => Value::Null,
     };
     if let Some(hash) = config.pointer_mut(HASH) {
-        // Of pods that start together, any may be the first.
+        // The order of pods that start together is undefined.
         let name = pod.split('#').next().unwrap_or_default();
         let container = format!("{name}/{}", text(&request["config"]["metadata"]["name"]));
         *hash = json!(symbols.hash(&container, text(hash)));

@@ -1,4 +1,4 @@
-//! The pods of a scenario, as a kubelet's sources give them.
+//! The pods of a scenario, as a kubelet's pod sources provide them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::scenarios::scenario::Scenario;
 const SEEN: &str = "kubernetes.io/config.seen";
 const SOURCE: &str = "kubernetes.io/config.source";
 
-/// Several files or objects appear one after another: this is the time between two.
+/// The time between the appearances of several files or objects.
 const BETWEEN: Duration = Duration::from_millis(10);
 
 /// The text of a manifest that does not parse.
@@ -26,11 +26,11 @@ pub(crate) const UNREADABLE: &str = "apiVersion: v1\nkind: [\n";
 /// The pods of the scenario's source.
 pub(crate) struct Pods {
     pods: Vec<ApiPod>,
-    /// The name of the manifest's file, and what is in it.
+    /// The name of the manifest's file, and its documents.
     file: (String, Vec<String>),
-    /// When an API server removed an object, by its uid: an agent can store no status in it any more.
+    /// When an API server removed an object, by its uid: afterwards an agent cannot update its status.
     gone: Vec<(String, Timestamp)>,
-    /// How often objects were created.
+    /// How many times objects were created.
     creations: usize,
 }
 
@@ -45,7 +45,7 @@ impl Pods {
         &self.gone
     }
 
-    /// Replaces the manifests: a file each, where the agent reads files.
+    /// Replaces the manifests: one file each, if the agent reads files.
     pub(crate) async fn write(&mut self, node: &mut Node, texts: Vec<String>) {
         if node.reads_files() {
             node.write_manifests(stem(&self.file.0), &texts);
@@ -63,7 +63,7 @@ impl Pods {
         self.read_file(node).await;
     }
 
-    /// Reads the manifests for an agent that does not do so itself.
+    /// Reads the manifests for an agent that does not read files itself.
     async fn read_file(&mut self, node: &mut Node) {
         if node.reads_files() {
             return;
@@ -73,7 +73,7 @@ impl Pods {
         self.replace(node, read).await;
     }
 
-    /// Creates an object for each document, with the uid that it had in the scenario, in the place of those that there were.
+    /// Creates an object for each document, with the uid that it had in the scenario, in place of the existing ones.
     pub(crate) async fn create(&mut self, node: &mut Node, scenario: &Scenario, texts: &[String]) {
         let read = texts.iter();
         let read = read.filter_map(|text| read_object(node, scenario, text, self.creations));
@@ -111,13 +111,13 @@ impl Pods {
         }
     }
 
-    /// Gives the agent the pods again, as after a restart.
+    /// Sends the pods to the agent again, as after a restart.
     pub(crate) fn send(&self, node: &mut Node) {
         node.set_pods(self.pods.iter().cloned().map(Pod::new).collect());
     }
 
-    /// Asks an API server to delete all pods, with a grace period or their own. A pod that has ended goes at once, and so
-    /// does one that gets no grace period, after a last change that says so.
+    /// Deletes all pods at an API server, with this grace period or their own. A finished pod is removed immediately. With a grace
+    /// period of zero a pod is removed immediately after an update that contains it.
     pub(crate) fn delete(&mut self, node: &mut Node, grace: Option<i64>) {
         let states = node.pods();
         let ended = |pod: &ApiPod| {
@@ -126,7 +126,7 @@ impl Pods {
             own.any(|state| ["Succeeded", "Failed"].contains(&state.phase()))
         };
         let now = Timestamp::now();
-        // The last change and the removal of an object that gets no grace period come at once.
+        // The last update and the removal of an object with a grace period of zero happen at the same time.
         for pod in &self.pods {
             if ended(pod) || grace == Some(0) {
                 let uid = pod.metadata.uid.clone();
@@ -158,14 +158,14 @@ impl Pods {
         deleting.filter_map(|pod| pod.metadata.uid.clone()).collect()
     }
 
-    /// Removes an object that an API server has kept for an agent that was ending its pod.
+    /// Removes an object that the API server kept while an agent terminated its pod.
     pub(crate) fn remove(&mut self, node: &mut Node, uid: &str) {
         self.gone.push((uid.to_owned(), Timestamp::now()));
         self.pods.retain(|pod| pod.metadata.uid.as_deref() != Some(uid));
         self.send(node);
     }
 
-    /// Changes the pod of a name, or all, as an API server's client does.
+    /// Patches the pod with this name, or all pods, like an API server's client.
     pub(crate) fn patch(&mut self, node: &mut Node, name: Option<&str>, patch: &Value) {
         for pod in self.pods.iter_mut().filter(|pod| is_named(pod, name)) {
             let mut patched = json!(pod);
@@ -179,7 +179,7 @@ impl Pods {
         self.send(node);
     }
 
-    /// Sets a condition in the status of the pod of a name, or of all.
+    /// Sets a condition in the status of the pod with this name, or of all pods.
     pub(crate) fn set_condition(&mut self, node: &mut Node, name: Option<&str>, wanted: &Value) {
         self.take_statuses(&node.pods());
         let wanted: PodCondition = serde_json::from_value(wanted.clone()).unwrap();
@@ -202,13 +202,13 @@ fn stem(file: &str) -> &str {
     file.rsplit_once('.').map_or(file, |(stem, _)| stem)
 }
 
-/// An API server counts changes of a spec.
+/// Increments the generation, like an API server when a spec changes.
 fn changed(pod: &mut ApiPod) {
     let generation = pod.metadata.generation.get_or_insert(1);
     *generation += 1;
 }
 
-/// A pod of a file; none if a kubelet does not read it.
+/// Reads a pod from a file; `None` if a kubelet would not read it.
 fn read_static(node: &Node, file: &str, text: &str) -> Option<ApiPod> {
     let path = node.root().join("manifests").join(file).display().to_string();
     let read = static_pod::pod(Location::File(&path), node.name(), text.as_bytes());
@@ -217,8 +217,7 @@ fn read_static(node: &Node, file: &str, text: &str) -> Option<ApiPod> {
     Some(pod)
 }
 
-/// A pod as an API server has it; none for another kind of object. A pod that was created `earlier` times has another uid
-/// each time.
+/// A pod as an API server would return it; `None` for other kinds. A pod that was created `earlier` times gets a new uid each time.
 fn read_object(node: &Node, scenario: &Scenario, text: &str, earlier: usize) -> Option<ApiPod> {
     let parsed = manifest::parse(&scenario.name, text, Strictness::Lenient);
     let mut pod = parsed.pods.first()?.api().clone();
@@ -243,7 +242,7 @@ fn read_object(node: &Node, scenario: &Scenario, text: &str, earlier: usize) -> 
     Some(pod)
 }
 
-/// What a kubelet notes on a pod that a source gives it.
+/// Sets the annotations with which a kubelet marks a pod from a source.
 fn seen(pod: &mut ApiPod, source: &str) {
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.entry(SEEN.to_owned()).or_insert_with(|| Timestamp::now().to_string());

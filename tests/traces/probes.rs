@@ -1,17 +1,17 @@
-//! Compares how often probes run. Their number hangs on when a container started and ended, and on where the ticks of its
-//! probes fall, so that it may differ by as much as that allows. ◆
+//! ◆ Compares how often probes run. The number depends on when a container started and ended, and on the ticks of its probes, so it
+//! may differ accordingly.
 
 use std::collections::BTreeSet;
 
 use crate::comparison::difference::Difference;
 use crate::operations::Operation;
 
-/// The period of a probe whose checks do not show one, in seconds: a manifest's default.
+/// The period of a probe, in seconds, if its checks do not show it: the default of manifests.
 const PERIOD: f64 = 10.0;
-/// How many more or fewer checks there may be: one at either end. And the share of them.
+/// The permitted difference in the number of checks: one at each end; or one in this many.
 const ENDS: usize = 2;
 const SHARE: usize = 5;
-/// How much earlier or later an agent may look at its pods again when it has been started again, in seconds.
+/// How much earlier or later an agent may first sync its pods after a restart, in seconds.
 const AGAIN: f64 = 3.0;
 
 /// The calls about one container on one side, until its pod was removed.
@@ -21,13 +21,13 @@ pub(crate) struct Checks<'a> {
 }
 
 impl Checks<'_> {
-    /// When the checks of a command began.
+    /// The start times of a command's checks.
     fn times(&self, command: &str) -> Vec<f64> {
         let checks = self.calls.iter().filter(|call| call.is_probe() && call.argument == command);
         checks.map(|call| call.start).collect()
     }
 
-    /// For how long the container could be probed.
+    /// How long the container could be probed.
     fn lifetime(&self) -> f64 {
         let first = |method: &str| self.calls.iter().find(|call| call.method == method);
         let Some(started) = first("StartContainer") else {
@@ -38,7 +38,7 @@ impl Checks<'_> {
     }
 }
 
-/// The differences between both sides of one container. `agent_starts`: how often the agent was started again.
+/// The differences between both sides for one container. `agent_starts` is the number of agent restarts.
 pub(crate) fn differences(
     place: &str,
     kubelet: &Checks<'_>,
@@ -56,7 +56,7 @@ pub(crate) fn differences(
         let (wanted, ours) = (kubelet.times(command), crib.times(command));
         let period = period(&wanted).or_else(|| period(&ours)).unwrap_or(PERIOD);
         let (counted, our_count) = (wanted.len(), ours.len());
-        // A container that ends before its first check has none.
+        // A container that ends before its first check has no checks.
         let too_short = |side: &Checks<'_>, count: usize| count == 0 && side.lifetime() < period;
         let longer = (kubelet.lifetime() - crib.lifetime()).abs() / period;
         let again = agent_starts as f64 * (AGAIN / period).ceil();
@@ -78,13 +78,13 @@ pub(crate) fn differences(
     }
 }
 
-/// How many checks there were, and when.
+/// The number of checks, and their times.
 fn shown(times: &[f64]) -> String {
     let at: Vec<String> = times.iter().map(|at| format!("{at:.1}")).collect();
     format!("{} times: {}", times.len(), at.join(" "))
 }
 
-/// The time between two checks: the median, since a result that changes readiness is checked again at once.
+/// The time between two checks: the median, because a result that changes readiness is followed by another check immediately.
 fn period(times: &[f64]) -> Option<f64> {
     let mut gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     gaps.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Records a scenario anew: the real kubelet has its pods run on crib's runtime, and is done to as in the scenario.
+//! Records a scenario again: the real kubelet runs its pods on crib's runtime, with the steps of the scenario.
 
 use std::fs;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::runtimes::runtime::RuntimeKind;
 use crate::scenarios::scenario::{Scenario, method};
 use crate::scenarios::steps::Mode;
 
-/// Calls whose answers are about more than the scenario: a recording has them without.
+/// Calls whose responses are about more than the scenario: recordings omit these responses.
 const WITHOUT_ANSWER: [&str; 4] = ["Version", "Status", "ImageFsInfo", "GetContainerEvents"];
 
-/// What the kubelet did, also written to a directory below `into` if that is given. A text says why there is no recording.
+/// The kubelet's recording, also written to a directory below `into` if given. An error is the reason why there is no recording.
 pub(crate) async fn record(
     scenario: &Scenario,
     registry: &Registry,

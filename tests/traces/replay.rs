@@ -1,4 +1,4 @@
-//! Does to a node what was done in a scenario, at the same times, and returns what its agent called and reported.
+//! Applies the steps of a scenario to a node, at the same times, and returns its agent's calls and reports.
 
 use std::time::{Duration, Instant};
 
@@ -15,46 +15,45 @@ use crate::scenarios::history::outline;
 use crate::scenarios::scenario::{Scenario, method};
 use crate::scenarios::steps::{Action, Mode, Step};
 
-/// How much later than the kubelet's pods ours may reach a state before the scenario goes on without it: a retry's
-/// tolerance.
+/// How much later than the kubelet's pods crib's may reach a state before the scenario continues without it: the tolerance of a
+/// retry.
 const LATE: f64 = 6.0;
 const LATE_SHARE: f64 = 0.2;
 
-/// The calls that make something of a pod, those that end it, and how long the replay waits for those that the kubelet had
-/// made.
+/// The calls that create parts of a pod, those that end them, and how long the replay waits for calls that the kubelet had made.
 const MAKING: [&str; 3] = ["RunPodSandbox", "CreateContainer", "StartContainer"];
 const ENDING: [&str; 2] = ["StopContainer", "StopPodSandbox"];
 const SOON: Duration = Duration::from_secs(6);
 
-/// How often the process looks whether it can run, and which delay in seconds does not count.
+/// The interval of the check for stalls of this process, and the delay in seconds that does not count.
 const TICK: Duration = Duration::from_millis(50);
 const SHORT: f64 = 0.02;
 
-/// What an agent did in a scenario.
+/// The behaviour of an agent in a scenario.
 pub(crate) struct Replayed {
     /// Its calls, as lines of a trace.
     pub(crate) calls: Vec<Value>,
-    /// The statuses before the pods were removed, as in `status.json`.
+    /// The statuses before the pods were removed, in the form of `status.json`.
     pub(crate) status: Vec<Value>,
-    /// The events about pods, as in `events.json`.
+    /// The events about pods, in the form of `events.json`.
     pub(crate) events: Vec<Value>,
-    /// What was done, and when.
+    /// The executed steps, with their times.
     pub(crate) steps: Vec<Step>,
-    /// Every status that was published, as in `status_history.jsonl`.
+    /// Every published status, in the form of `status_history.jsonl`.
     pub(crate) history: Vec<Value>,
     /// When the pods were removed.
     pub(crate) removed_at: f64,
     /// When an API server removed objects, by their uid.
     pub(crate) gone: Vec<(String, f64)>,
-    /// When the scenario went on later than it did for the kubelet: from when on (for the kubelet), and by how much.
+    /// When the scenario fell behind the kubelet's: from which time (of the kubelet), and by how much.
     pub(crate) shifts: Vec<(f64, f64)>,
-    /// When this process could not run for a while, and for how long: the machine was busy with something else.
+    /// When this process could not run for a while, and for how long, because the machine was busy with something else.
     pub(crate) stalls: Vec<(f64, f64)>,
     /// The node's directory.
     pub(crate) root: String,
-    /// What a kubelet has logged.
+    /// A kubelet's log.
     pub(crate) log: String,
-    /// What went wrong beside the agent.
+    /// Problems other than the agent's behaviour.
     pub(crate) trouble: Vec<String>,
 }
 
@@ -113,7 +112,7 @@ pub(crate) async fn replay(scenario: &Scenario, registry: &Registry, parts: &Par
     }
 }
 
-/// Notes when a short sleep takes long.
+/// Records when a short sleep takes too long.
 async fn notice_stalls(stalls: &mut Vec<(f64, f64)>) {
     let zero = Instant::now();
     loop {
@@ -136,7 +135,7 @@ struct Replay<'a> {
     late: f64,
     shifts: Vec<(f64, f64)>,
     status: Vec<Value>,
-    /// When the pods were taken away for good.
+    /// When the pods were finally removed.
     removed_at: Option<f64>,
     done: Vec<Step>,
     trouble: Vec<String>,
@@ -146,7 +145,7 @@ impl Replay<'_> {
     async fn run(&mut self, node: &mut Node) {
         let removed_at = self.scenario.plan.removed_at();
         for step in &self.scenario.plan.steps {
-            // A state may be reached earlier than it was then, and what follows is as much earlier.
+            // A state may be reached earlier than in the recording; then the following steps are also earlier.
             let waits = step.action == Action::AwaitStatus;
             if !waits {
                 self.serve_until(node, step.at + self.late).await;
@@ -167,7 +166,7 @@ impl Replay<'_> {
         self.catch_up(node, self.scenario.plan.end(), &ENDING).await;
     }
 
-    /// Keeps the statuses of the pods that the agent has from its source: the last ones are compared.
+    /// Stores the statuses of the pods in the agent's source: the last ones are compared.
     fn capture(&mut self, node: &Node) {
         if self.removed_at.is_some() {
             return;
@@ -226,7 +225,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Documents of the manifest, for this node.
+    /// The documents of the manifest with these indexes, for this node.
     fn texts(&self, node: &Node, documents: &[usize]) -> Vec<String> {
         let hostdir = node.root().join("hostdir").display().to_string();
         let all = self.scenario.documents();
@@ -242,7 +241,7 @@ impl Replay<'_> {
         self.pods.send(node);
     }
 
-    /// Waits for the state that the kubelet's pods had at a time. What follows is later by as much as that takes.
+    /// Waits for the state that the kubelet's pods had at a time. Later steps are shifted accordingly.
     async fn wait(&mut self, node: &mut Node, at: f64) {
         let wanted: Vec<Value> = self.scenario.statuses_at(at).iter().map(named).collect();
         let limit = at + self.late + LATE + at * LATE_SHARE;
@@ -252,15 +251,15 @@ impl Replay<'_> {
             wanted.iter().all(|outline| present.contains(outline))
         };
         if wanted.is_empty() || !node.until(limit, reached).await {
-            // Without the state the rest goes on as it did then.
+            // If the state is not reached, the later steps keep their times.
             self.serve_until(node, at + self.late).await;
         }
         self.late = self.zero.elapsed().as_secs_f64() - at;
         self.shifts.push((at, self.late));
     }
 
-    /// Waits until our pods had as many calls of these kinds as the kubelet's until a time, if that is soon: so that a removal
-    /// comes in the middle of the same sync, and the end after the pods'.
+    /// Waits a short time until crib's pods had as many calls of these kinds as the kubelet's before `at`. A removal then happens
+    /// in the middle of the same sync, and the end after that of the pods.
     async fn catch_up(&mut self, node: &Node, at: f64, kinds: &[&str]) {
         let made = |calls: &[&str]| -> Vec<usize> {
             let count = |kind: &&str| calls.iter().filter(|call| *call == kind).count();
@@ -283,7 +282,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Waits until a time, and meanwhile does what an API server does when an agent has ended a pod: the object goes.
+    /// Waits until a time. Meanwhile it removes the objects of pods that the agent has terminated, like an API server.
     async fn serve_until(&mut self, node: &mut Node, at: f64) {
         let until = self.zero + Duration::from_secs_f64(at);
         loop {
@@ -339,7 +338,7 @@ mod tests {
         let name = if plan.mode == Mode::Api { "p" } else { "p-crinode" };
         let container =
             json!({"name": "c", "state": {"running": {}}, "restartCount": 0, "ready": true});
-        // What is awaited.
+        // The awaited state.
         let running = json!({
             "t": 0.0,
             "pod": name,

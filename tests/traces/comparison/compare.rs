@@ -1,4 +1,4 @@
-//! Compares an agent's calls with a kubelet's: what README-traces calls strong, with its tolerances. ◆
+//! ◆ Compares an agent's calls with a kubelet's, with the strictness and the tolerances of README-traces.
 
 use std::collections::BTreeSet;
 
@@ -7,40 +7,40 @@ use crate::operations::Operation;
 use crate::probes::{self, Checks};
 use crate::scenarios::steps::{Action, Step};
 
-/// How much later or earlier a call may be that follows directly from something, in seconds.
+/// The tolerance, in seconds, for a call that directly follows an event.
 const DIRECT: f64 = 2.0;
-/// The same for a retry, and the share of what was waited for it.
+/// The same for a retry, and an additional share of the time that it waited.
 const RETRY: (f64, f64) = (6.0, 0.2);
-/// What follows within this time follows directly.
+/// A call within this time after an event follows it directly.
 const FOLLOWS: f64 = 3.0;
-/// Between two calls of one sync there is no more time than this.
+/// The maximum time between two calls of one sync.
 const ONE_SYNC: f64 = 0.3;
 
-/// What took long before a call within this time may have delayed it.
+/// A slow call may have delayed calls within this time after it.
 const RECENT: f64 = 15.0;
 /// The calls that start a pod.
 const STARTING: [&str; 4] = ["RunPodSandbox", "PullImage", "CreateContainer", "StartContainer"];
-/// The calls that take time in a runtime.
+/// The calls that may be slow in a runtime.
 const SLOW: [&str; 5] =
     ["RunPodSandbox", "PullImage", "CreateContainer", "StartContainer", "StopPodSandbox"];
 
-/// Both sides of a scenario.
+/// The calls of both sides in a scenario.
 pub(crate) struct Sides<'a> {
     pub(crate) kubelet: &'a [Operation],
     pub(crate) crib: &'a [Operation],
     pub(crate) steps: &'a [Step],
-    /// When the scenario went on later for crib: from when on, and by how much.
+    /// When the scenario fell behind for crib: from which time, and by how much.
     pub(crate) shifts: &'a [(f64, f64)],
     /// When the agent's process could not run, and for how long.
     pub(crate) stalls: &'a [(f64, f64)],
-    /// When the pods were taken away.
+    /// When the pods were removed.
     pub(crate) removed_at: f64,
-    /// When they were taken from crib.
+    /// When they were removed from crib.
     pub(crate) our_removal: f64,
     pub(crate) end: f64,
 }
 
-/// A call of the kubelet, and by how many seconds ours may come later, or earlier.
+/// A call of the kubelet, and by how many seconds crib's call may come later (`tolerance`) or earlier.
 struct Timed<'a> {
     operation: &'a Operation,
     tolerance: f64,
@@ -72,7 +72,7 @@ impl Sides<'_> {
         found
     }
 
-    /// The calls about one object, in order.
+    /// Compares the calls about one object, in order.
     fn object(
         &self,
         place: &str,
@@ -89,11 +89,11 @@ impl Sides<'_> {
         probes::differences(place, &sides.0, &sides.1, starts.count(), found);
         let kubelet: Vec<&&Timed> = kubelet.iter().filter(|it| !it.operation.is_probe()).collect();
         let crib: Vec<&&Operation> = crib.iter().filter(|it| !it.is_probe()).collect();
-        // A call may be on the other side of the end, and then it is on one side only.
+        // A call close to the end may be on one side only.
         let kubelet_has: Vec<String> = kubelet.iter().map(|it| it.operation.summary()).collect();
         let crib_has: Vec<String> = crib.iter().map(|it| it.summary()).collect();
         let common = kubelet_has.iter().zip(&crib_has).take_while(|(a, b)| a == b).count();
-        // What follows a call that is missing is missing with it.
+        // If all calls of an object are missing, only the first one counts, because the others follow from it.
         let (missing, extra) = (kubelet.get(common..), crib.get(common..));
         let whole = common == 0 && (kubelet.is_empty() || crib.is_empty());
         let counted = if whole { 1 } else { usize::MAX };
@@ -126,7 +126,7 @@ impl Sides<'_> {
         }
     }
 
-    /// In one pod sandboxes and containers are made one after another.
+    /// In a pod, sandboxes and containers are created one after another.
     fn starts(&self, pod: &str, found: &mut Vec<Difference>) {
         let of = |all: &[Operation]| -> Vec<String> {
             let making = |it: &&Operation| it.pod == pod && STARTING.contains(&it.method.as_str());
@@ -164,13 +164,13 @@ impl Sides<'_> {
         }
     }
 
-    /// Sidecars are stopped after the others, and sandboxes last.
+    /// Sidecars are stopped after the other containers, and sandboxes last.
     fn stops(&self, pod: &str, found: &mut Vec<Difference>) {
         let stops = |all: &'_ [Operation]| -> Vec<Operation> {
             all.iter().filter(|it| it.pod == pod && it.method == "StopContainer").cloned().collect()
         };
         let (kubelet, crib) = (stops(self.kubelet), stops(self.crib));
-        // A pod that comes back stops containers of the same name and attempt once more.
+        // A pod that is created again stops containers of the same name and attempt a second time.
         let ours = |of: &Operation| {
             let earlier = |it: &&Operation| it.object == of.object && it.start < of.start;
             let turn = kubelet.iter().filter(earlier).count();
@@ -215,15 +215,15 @@ impl Sides<'_> {
         }
     }
 
-    /// The kubelet's calls with their tolerances. What was done to the node at a time is the cause of what follows at once;
-    /// what comes after a pause waited for something, and so may be as much earlier or later than that.
+    /// The kubelet's calls with their tolerances. A step causes the calls that directly follow it. A call after a pause waited for
+    /// something, so its tolerance grows with the pause.
     fn timed(&self) -> Vec<Timed<'_>> {
         let mut timed: Vec<Timed> = Vec::new();
         for operation in self.kubelet {
             let previous = timed.iter().rev().find(|it| {
                 it.operation.pod == operation.pod || is_replaced(&it.operation.pod, &operation.pod)
             });
-            // What makes something at the time of a removal belongs to a sync that was under way.
+            // A starting call at the time of a removal belongs to an earlier sync.
             let makes = STARTING.contains(&operation.method.as_str());
             let causes = |step: &&Step| {
                 step.action != Action::AwaitStatus && !(makes && step.action.is_removal())
@@ -252,7 +252,7 @@ impl Sides<'_> {
                     }
                 }
             };
-            // What follows at once may do so as soon as its cause, however long a busy kubelet took.
+            // Such a call may come as early as its cause, however long a busy kubelet took.
             let inherited = previous.map_or(0.0, |previous| previous.earlier - previous.tolerance);
             let earlier = match from_step {
                 Some(after) => tolerance.max(after),
@@ -263,8 +263,8 @@ impl Sides<'_> {
         timed
     }
 
-    /// How long the calls for a pod took that came shortly before one of ours, since the runtimes are different ones, and how
-    /// long the machine was busy with something else.
+    /// The duration of the pod's slow calls shortly before an operation, because the runtimes differ, plus the time for which the
+    /// machine was busy with something else.
     fn spent_elsewhere(&self, operation: &Operation) -> f64 {
         let shortly = operation.start - RECENT..=operation.start;
         let calls = self.crib.iter().filter(|it| {
@@ -277,7 +277,7 @@ impl Sides<'_> {
         calls + stalls.map(|(_, stall)| stall).sum::<f64>()
     }
 
-    /// Whether ours may come after the pods were taken away, or after the end.
+    /// Whether crib's call may be missing because it would come after the removal of the pods, or after the end.
     fn may_be_missing(&self, timed: &Timed) -> bool {
         let at = timed.operation.start;
         let latest = at + timed.tolerance;
@@ -286,11 +286,12 @@ impl Sides<'_> {
         before_removal || latest > self.end || removal
     }
 
-    /// Whether the kubelet's may have come after the pods were taken away, or after the end.
+    /// Whether the kubelet's call may be missing because it would come after the removal of the pods, or after the end.
     fn may_be_extra(&self, operation: &Operation) -> bool {
         let at = self.unshifted(operation.start);
         let tolerance = if operation.attempt() > 1 { RETRY.0 } else { DIRECT };
-        // What is left of an attempt goes when the next one has ended, which may be after the kubelet's pods were taken away.
+        // The remains of an attempt are removed after the next attempt has ended, which may be after the removal of the kubelet's
+        // pods.
         let follows = |it: &&Operation| {
             it.pod == operation.pod
                 && name_of(&it.object) == name_of(&operation.object)
@@ -306,12 +307,12 @@ impl Sides<'_> {
     }
 }
 
-/// The name of a container, of whose attempts one ends before the next begins.
+/// The name of a container; each of its attempts ends before the next one begins.
 fn name_of(object: &str) -> &str {
     object.rsplit_once('/').map_or(object, |(name, _)| name)
 }
 
-/// Whether a pod replaced an earlier one of its name.
+/// Whether a pod replaced an earlier one of the same name.
 fn is_replaced(earlier: &str, pod: &str) -> bool {
     let name = |pod: &str| pod.rsplit_once('#').map(|(name, _)| name.to_owned());
     name(earlier) == name(pod)
@@ -365,7 +366,7 @@ mod tests {
             found.iter().map(|found| format!("{} {}", found.kind, found.place)).collect()
         };
         assert_eq!(differences(&kubelet), [""; 0]);
-        // A retry may be this much earlier, and what it starts comes with it.
+        // A retry may be this much earlier, and the calls that it starts, too.
         assert_eq!(differences(&of(18.0, 25.1)), [""; 0]);
         let removal = differences(&of(24.92, 29.0));
         assert_eq!(removal, ["time p#0 c/2 StopContainer"]);

@@ -1,4 +1,4 @@
-//! Differences between what a kubelet did and what the agent did. ◆
+//! ◆ Differences between a kubelet's and the agent's behaviour.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 /// A difference.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Difference {
-    /// What is compared: `calls`, `order`, `time`, `config`, `status`, `events`.
+    /// The kind of the compared data: `calls`, `order`, `time`, `config`, `status`, `events`.
     pub(crate) kind: &'static str,
-    /// The object, and the field in it.
+    /// The object, and its field.
     pub(crate) place: String,
     pub(crate) kubelet: String,
     pub(crate) crib: String,
@@ -56,7 +56,7 @@ pub(crate) fn values(
     }
 }
 
-/// What is shown for a value that a side does not have.
+/// Shown for a value that one side does not have.
 pub(crate) const NONE: &str = "(none)";
 
 fn shown(value: &Value) -> String {

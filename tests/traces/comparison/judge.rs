@@ -1,4 +1,4 @@
-//! Judges one scenario: replays it, and compares both sides in their normal form.
+//! Judges a scenario: replays it, and compares both sides in their normal form.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,28 +20,28 @@ use crate::scenarios::scenario::Scenario;
 use crate::scenarios::steps::Mode;
 use crate::scenarios::table;
 
-/// For how long a container that was started for the first time is starting, in seconds: a kubelet begins to probe up to a
-/// second after the start.
+/// How long a container counts as starting after its first start, in seconds: a kubelet begins to probe up to a second after the
+/// start.
 const FIRST_PROBES: f64 = 1.5;
 
-/// What was done at a time may be recorded as much later: the times of steps have a resolution of 0.1 s.
+/// The resolution of the recorded times of steps is 0.1 s, so an event may be recorded this much later.
 const AT_ONCE: f64 = 0.1;
 
-/// What is compared with what.
+/// The two sides of a comparison.
 #[derive(Debug, Clone)]
 pub(crate) struct Trial {
-    /// The side that is to agree.
+    /// The tested side.
     pub(crate) parts: Parts,
-    /// A kubelet whose run of a scenario, now and on crib's runtime, takes the place of the recorded one.
+    /// A kubelet that runs the scenario now on crib's runtime, in place of the recorded one.
     pub(crate) kubelet: Option<PathBuf>,
-    /// A directory for what that kubelet did.
+    /// A directory for the recording of that kubelet.
     pub(crate) record: Option<PathBuf>,
-    /// Differences that are neither the agent's nor the kubelet's.
+    /// Differences that neither the agent nor the kubelet causes.
     pub(crate) explanations: &'static [Explanation],
 }
 
 impl Trial {
-    /// crib's agent and runtime beside the recorded kubelet and containerd.
+    /// crib's agent and runtime, compared with the recorded kubelet and containerd.
     pub(crate) const RECORDED: Self = Self {
         parts: Parts::CRIB,
         kubelet: None,
@@ -58,12 +58,12 @@ pub(crate) struct Verdict {
 }
 
 pub(crate) enum Outcome {
-    /// With the explanations of differences that there were.
+    /// With the explanations of the differences, if any.
     Agrees(BTreeSet<&'static str>),
     Differs(Vec<Difference>),
     /// With the reason of the exception.
     Excluded(&'static str),
-    /// It could not be replayed.
+    /// The scenario could not be replayed.
     Broken(String),
 }
 
@@ -159,7 +159,7 @@ fn compare(scenario: &Scenario, replayed: &Replayed) -> Vec<Difference> {
     found
 }
 
-/// The statuses of a pod until a time, in their normal form. One that is as the one before is left out.
+/// The statuses of a pod before `until`, in their normal form. Repeated statuses are omitted.
 fn entries(history: &[Value], uid: &Value, until: f64, symbols: &mut Symbols) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     for entry in history.iter().filter(|entry| entry["metadata"]["uid"] == *uid) {
@@ -173,8 +173,8 @@ fn entries(history: &[Value], uid: &Value, until: f64, symbols: &mut Symbols) ->
     entries
 }
 
-/// The statuses as an API server has them: a pod does not end there while a container runs, and an object that is gone gets
-/// none (Kubernetes 1.36, pkg/kubelet/status/status_manager.go mergePodStatus and syncPod).
+/// The statuses at an API server: a pod is not finished there while a container runs, and a removed object gets no status
+/// (Kubernetes 1.36, pkg/kubelet/status/status_manager.go mergePodStatus and syncPod).
 fn at_server(history: &[Value], gone: &[(String, f64)]) -> Vec<Value> {
     let is_over = |status: &Value| ["Succeeded", "Failed"].contains(&text(&status["phase"]));
     let runs = |status: &Value| containers(status).any(|it| it["state"]["running"].is_object());
@@ -202,7 +202,7 @@ fn at_server(history: &[Value], gone: &[(String, f64)]) -> Vec<Value> {
     kept
 }
 
-/// A kubelet without an API server leaves the node's addresses out of a status: they are taken from ours.
+/// A kubelet without an API server omits the node's addresses from a status: they are copied from crib's.
 fn add_addresses(scenario: &Scenario, status: &mut Value, ours: Option<&Value>) {
     let ours = ours.unwrap_or(&Value::Null);
     let of_pod = scenario.manifest.contains("hostNetwork: true");
@@ -212,7 +212,7 @@ fn add_addresses(scenario: &Scenario, status: &mut Value, ours: Option<&Value>) 
     }
 }
 
-/// The events that only one side has: of each pod the types and reasons, and the containers that they are about.
+/// The events that only one side has, compared by pod, container, type and reason.
 fn events(kubelet: &[Value], crib: &[Value]) -> Vec<Difference> {
     let set = |events: &[Value]| -> BTreeSet<[String; 4]> {
         let keys = ["pod", "field_path", "type", "reason"];
@@ -239,7 +239,7 @@ fn events(kubelet: &[Value], crib: &[Value]) -> Vec<Difference> {
         .collect()
 }
 
-/// The containers that had been restarted when their pod was removed: its name, and the field of their events.
+/// The containers that had been restarted when their pod was removed: the pod's name, and the field path of their events.
 fn restarted(sides: &[&[Value]]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for status in sides.iter().copied().flatten() {
@@ -252,7 +252,7 @@ fn restarted(sides: &[&[Value]]) -> Vec<(String, String)> {
     found
 }
 
-/// Whether an event is that a container that restarts again and again was killed with its pod: it may have ended before.
+/// Whether an event reports that a repeatedly restarting container was killed with its pod: it may have exited before.
 fn is_of_moment(event: &Value, removed_at: f64, loops: &[(String, String)]) -> bool {
     let field = text(&event["field_path"]);
     event["reason"] == "Killing"
@@ -262,7 +262,7 @@ fn is_of_moment(event: &Value, removed_at: f64, loops: &[(String, String)]) -> b
             .any(|(pod, container)| event["pod"] == **pod && field.ends_with(container.as_str()))
 }
 
-/// Whether a probe failed while its container was starting for the first time.
+/// Whether a probe failed during its container's first start.
 fn is_early_probe(event: &Value, all: &[Value]) -> bool {
     let is_start = |other: &&Value| {
         other["reason"] == "Started"
@@ -274,7 +274,7 @@ fn is_early_probe(event: &Value, all: &[Value]) -> bool {
         && at.zip(started).is_some_and(|(at, started)| at - started < FIRST_PROBES)
 }
 
-/// The statuses, one a pod's name: that of the latest pod.
+/// The status of the latest pod of each name.
 fn latest(statuses: &[Value]) -> Vec<&Value> {
     let mut latest: Vec<&Value> = Vec::new();
     for status in statuses {

@@ -1,4 +1,4 @@
-//! The normal form of calls and statuses: what differs between any two runs is replaced by symbols. ◆
+//! ◆ The normal form of calls and statuses: symbols replace everything that differs between any two runs.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 
 use crate::scenarios::scenario::method;
 
-/// The symbols of one run, by the text that each replaces.
+/// The symbols of one run, by the texts that they replace.
 #[derive(Debug, Default)]
 pub(crate) struct Symbols {
     /// Longer texts first.
     texts: Vec<(String, String)>,
-    /// The `name#generation` of a pod, by its uid.
+    /// The pods' symbols `name#generation`, by uid.
     pods: BTreeMap<String, String>,
     /// The hashes of the definition of each container.
     hashes: BTreeMap<String, Vec<String>>,
@@ -23,22 +23,22 @@ pub(crate) struct Symbols {
 
 /// Keys whose values depend on the machine, on the clock, or on chance.
 const DROPPED: [&str; 5] = [
-    // Lists of paths that depend on the kernel, and sizes of pages on the processor.
+    // Lists of paths that depend on the kernel, and page sizes, which depend on the processor.
     "masked_paths",
     "readonly_paths",
     "hugepage_limits",
-    // A record of when the API server noted something.
+    // The time at which the API server recorded something.
     "lastProbeTime",
     "kubernetes.io/config.seen",
 ];
-/// What a runtime says of a container that has ended: another one says something else, or nothing.
+/// A runtime's message about an exited container, which differs between runtimes.
 const RUNTIME_MESSAGE: &str = "RUNTIME_MESSAGE";
-/// Keys whose values are times: only whether there is one counts.
+/// Keys whose values are times: only their presence is compared.
 const TIMES: [&str; 4] = ["lastTransitionTime", "startTime", "startedAt", "finishedAt"];
 
 impl Symbols {
-    /// The symbols of a run, from its calls and its last statuses. `directories` are what the placeholders of the
-    /// recordings stand for.
+    /// The symbols of a run, from its calls and its last statuses. `directories` maps directories to the placeholders of the
+    /// recordings.
     pub(crate) fn new(calls: &[Value], statuses: &[Value], directories: &[(&str, &str)]) -> Self {
         let mut symbols = Self::default();
         for (path, placeholder) in directories {
@@ -61,7 +61,7 @@ impl Symbols {
     }
 
     fn add(&mut self, text: &str, symbol: &str) {
-        // A node's own address is a pod's too, if that shares its network.
+        // The node's own address is also that of pods in its network.
         if !text.is_empty()
             && text != "127.0.0.1"
             && self.texts.iter().all(|(known, _)| known != text)
@@ -70,7 +70,7 @@ impl Symbols {
         }
     }
 
-    /// The symbol of a pod, by its metadata.
+    /// The symbol of the pod with this metadata.
     fn pod(&mut self, metadata: &Value) -> String {
         let (uid, name) = (text(&metadata["uid"]), text(&metadata["name"]));
         if let Some(known) = self.pods.get(uid) {
@@ -120,13 +120,13 @@ impl Symbols {
         }
     }
 
-    /// The symbol of the sandbox or container of an id.
+    /// The symbol of the sandbox or container with this id.
     pub(crate) fn of(&self, id: &str) -> Option<&str> {
         let mut known = self.texts.iter();
         known.find(|(text, _)| text == id).map(|(_, symbol)| symbol.as_str())
     }
 
-    /// The pod of a uid.
+    /// The symbol of the pod with this uid.
     pub(crate) fn pod_of(&self, uid: &str) -> Option<&str> {
         self.pods.get(uid).map(String::as_str)
     }
@@ -167,13 +167,12 @@ impl Symbols {
                 "mounts" => by_key(self.value(value), "container_path"),
                 "devices" => by_key(self.value(value), "container_path"),
                 "conditions" => by_key(self.value(value), "type"),
-                // The kubelet has the first in a map, and the second from the runtime.
+                // The kubelet stores the first in a map, and gets the second from the runtime.
                 "options" | "supplementalGroups" => sorted(self.value(value)),
-                // How many families of addresses a pod has is the runtime's choice.
+                // The runtime decides how many address families a pod has.
                 "podIPs" => first(self.value(value)),
                 "oom_score_adj" => json!(oom_class(text(value))),
-                // The digest of an image that was built for the test.
-                // Which of its names an image has in a status is the runtime's choice.
+                // The digest of an image built for the test. The runtime decides which of an image's names is in a status.
                 "image" if fields.get("imageID").is_some_and(|id| !text(id).is_empty()) => {
                     json!("IMAGE")
                 }
@@ -189,12 +188,12 @@ impl Symbols {
         normal
     }
 
-    /// The kubelet has the variables in a map, so that they have no order. Their values are bytes.
+    /// The kubelet stores the variables in a map, so they have no order. Their values are bytes.
     fn environment(&mut self, list: &Value) -> Value {
         let mut variables = BTreeMap::new();
         for item in list.as_array().into_iter().flatten() {
             let key = text(&item["key"]);
-            // They come with an API server's Service objects, which are in no replay.
+            // These variables come from the API server's Services, which are missing in replays.
             if is_of_service(key) {
                 continue;
             }
@@ -205,7 +204,7 @@ impl Symbols {
         if variables.is_empty() { json!([]) } else { json!(variables) }
     }
 
-    /// The hash of a container's definition is opaque: what counts is when it changes.
+    /// The hash of a container's definition is opaque: only its changes are compared.
     pub(crate) fn hash(&mut self, container: &str, hash: &str) -> String {
         let hashes = self.hashes.entry(container.to_owned()).or_default();
         let known = hashes.iter().position(|known| known == hash);
@@ -217,7 +216,7 @@ impl Symbols {
     }
 }
 
-/// A status in its normal form: as in the API's JSON, what is empty is absent.
+/// A status in its normal form: as in the API's JSON, empty fields are absent.
 pub(crate) fn without_empty(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -243,12 +242,12 @@ fn patterns() -> &'static [(Regex, &'static str)] {
         let made = [
             // A termination message file has a random name.
             (r"(/containers/[^/]+)/[0-9a-f]{8}\b", "$1/RANDOM"),
-            // How many families of addresses a pod has is the runtime's choice.
+            // The runtime decides how many address families a pod has.
             (r"POD_IP(,POD_IP)+", "POD_IP"),
             (r"\.\.[0-9]{4}_[0-9_.]+", "..DATE"),
             // A container's id with the name of its runtime.
             (r"[a-z][a-z0-9.-]*://(CONTAINER\()", "RUNTIME://$1"),
-            // Which code a runtime's error has is the runtime's choice.
+            // The runtime decides about the code of an error.
             (r"rpc error: code = \w+ desc = RUNTIME_ERROR", "RUNTIME_ERROR"),
         ];
         made.map(|(pattern, symbol)| (Regex::new(pattern).unwrap(), symbol)).into()
@@ -264,7 +263,7 @@ fn by_key(list: Value, key: &str) -> Value {
     items.into()
 }
 
-/// Whether a variable comes with an object of kind Service.
+/// Whether a variable comes from an object of kind Service.
 pub(crate) fn is_of_service(key: &str) -> bool {
     static PATTERN: OnceLock<Regex> = OnceLock::new();
     let of_port = r"PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?";

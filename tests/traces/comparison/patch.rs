@@ -1,13 +1,13 @@
-//! Strategic merge patches, as far as those of the scenarios use them. ◆
+//! ◆ Strategic merge patches, as far as the scenarios use them.
 //!
-//! Objects are merged key by key: null removes a key, and `"$patch": "replace"` replaces the whole object. Items of lists are
-//! merged by their names; a list without names is replaced.
+//! Objects are merged by key: null removes a key, and `"$patch": "replace"` replaces the whole object. Items of lists are merged by
+//! name; a list without names is replaced.
 
 use serde_json::{Map, Value};
 
 const DIRECTIVE: &str = "$patch";
 
-/// Changes a value.
+/// Applies a patch to a value.
 pub(crate) fn apply(target: &mut Value, patch: &Value) {
     match (&mut *target, patch) {
         (Value::Object(known), Value::Object(changes)) if !changes.contains_key(DIRECTIVE) => {

@@ -17,12 +17,12 @@ use tempfile::TempDir;
 use crate::node::PATIENCE;
 use crate::runtimes::images;
 
-/// Where Debian, and others, have the CNI plugins.
+/// The directories of CNI plugins in Debian and elsewhere.
 const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
-/// Each has a bridge and a subnet of its own.
+/// Each instance has its own bridge and subnet.
 static NUMBER: AtomicU8 = AtomicU8::new(1);
 
-/// A containerd. It has to run in namespaces of its own (`tests/interop/alone`): its shims have sockets in `/run`.
+/// A containerd. It must run in its own namespaces (`tests/interop/alone`): its shims have sockets in `/run`.
 pub(crate) struct Containerd {
     pub(crate) client: Client,
     root: TempDir,
@@ -30,7 +30,7 @@ pub(crate) struct Containerd {
 }
 
 impl Containerd {
-    /// Starts it with the registry for images of these hosts, and waits until it serves.
+    /// Starts containerd with the registry for images of these hosts, and waits until it serves.
     pub(crate) async fn start(registry: &Registry, hosts: &BTreeSet<String>) -> Self {
         let root = tempfile::Builder::new().prefix("crib-t").tempdir().unwrap();
         configure(root.path(), registry, hosts);
@@ -49,7 +49,7 @@ impl Containerd {
         command.current_dir("/").stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         self.process = Some(Process::spawn(&mut command).unwrap());
-        // The client keeps a failed connection for a while.
+        // The client caches a failed connection for a while.
         let serves = within(PATIENCE, "containerd to serve", async || {
             Client::new(&socket(root)).version().await
         });
@@ -68,7 +68,7 @@ impl Containerd {
         socket(self.root.path())
     }
 
-    /// Ends it. Its pods keep running.
+    /// Stops containerd. Its pods keep running.
     pub(crate) async fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.signal(Signal::SIGTERM);
@@ -89,14 +89,14 @@ impl Containerd {
         Ok(())
     }
 
-    /// Ends it and its pods. A text says what is left.
+    /// Stops containerd and its pods. An error describes what is left.
     pub(crate) async fn end(mut self) -> Result<(), String> {
-        // An agent that was stopped may have left a removal under way, which refuses another one.
+        // An agent that was stopped may have left a pending removal, which blocks another one.
         let removed = within(PATIENCE, "all pods to be removed", async || self.remove_pods().await);
         removed.await.map_err(|error| error.to_string())?;
         self.stop().await;
         let leaks = Leaks::below(self.root.path());
-        // A shim ends shortly after its last container.
+        // A shim exits shortly after its last container.
         let nothing_left = within(PATIENCE, "nothing of containerd to be left", async || {
             let left = leaks.running();
             if left.is_empty() { Ok(()) } else { Err(left) }

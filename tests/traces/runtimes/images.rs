@@ -1,4 +1,4 @@
-//! The images of the scenarios, in a registry that stands in for those that the manifests name.
+//! The images of the scenarios, in a registry that stands in for those in the manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::runtimes::recorded_images::{
 };
 use crate::scenarios::scenario::Scenario;
 
-/// The registries that the manifests name.
+/// The registries in the manifests.
 const HOSTS: [&str; 2] = ["registry.k8s.io", SLOW_HOST];
 pub(crate) const SLOW_HOST: &str = "slow.test";
 
@@ -24,25 +24,24 @@ const SHELLS: [&str; 5] = [
     "slow.test/k8s-staging-cri-tools/test-image-3:latest",
 ];
 
-/// The image of a web server. As the recorded one does, it needs a moment before it serves, and another before it ends on
-/// SIGTERM: a hook of a pod that starts comes earlier, also on a busy machine.
+/// The image of a web server. Like the recorded one, it needs a moment before it serves, and another one before it handles SIGTERM,
+/// so that a postStart hook runs earlier even on a busy machine.
 const SERVER: &str = "registry.k8s.io/e2e-test-images/nginx:1.14-2";
 const SERVE: &str = "sleep 0.5; httpd -f -p 80 -h /www & sleep 0.2; trap 'exit 0' TERM; wait";
 
-/// The users of all images.
+/// The accounts in all images.
 const ACCOUNTS: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n";
 
 /// The image of containerd's sandboxes.
 pub(crate) const PAUSE: &str = "registry.k8s.io/pause:3.10";
 
-/// How long the slow registry takes.
+/// The delay of the slow registry.
 const SLOW: Duration = Duration::from_secs(15);
 
 /// Repositories of web servers.
 const SERVERS: [&str; 2] = ["nginx", "httpd"];
 
-/// Starts the registry, with all images that the recorded runtimes had. A digest that a manifest names becomes that of the
-/// image here.
+/// Starts the registry with all images of the recorded runtimes. Digests in the manifests are replaced by those of the images here.
 pub(crate) async fn registry(scenarios: &mut [Scenario]) -> Registry {
     let registry = Registry::start().await.unwrap();
     let layer = busybox();
@@ -84,7 +83,7 @@ pub(crate) async fn registry(scenarios: &mut [Scenario]) -> Registry {
     registry
 }
 
-/// The image of a name. Tags of one repository are one image, others have an image of their own.
+/// The image with this name. The tags of one repository share an image; other repositories have other images.
 fn image(name: &str, recorded: &RecordedImage, layer: &Layer) -> ImageBuilder {
     let tags = recorded.tags.iter().map(String::as_str);
     let known = |tag: &&str| SHELLS.contains(tag) || *tag == SERVER;
@@ -110,14 +109,14 @@ fn image(name: &str, recorded: &RecordedImage, layer: &Layer) -> ImageBuilder {
     }
 }
 
-/// The hosts of the registries that the images of a scenario come from.
+/// The hosts of the registries of a scenario's images.
 pub(crate) fn hosts(scenario: &Scenario) -> BTreeSet<String> {
     let images = recorded(scenario).into_keys();
     let hosts = images.map(|name| host_of(&name).to_owned());
     hosts.chain(HOSTS.map(str::to_owned)).collect()
 }
 
-/// Makes the registry slow once for each image that a scenario pulls from the slow one.
+/// Delays the registry once for each image that a scenario pulls from the slow registry.
 pub(crate) fn slow_down_once(registry: &Registry, scenario: &Scenario) {
     let present = scenario.images_present();
     let mut names = on_host(&scenario.manifest, SLOW_HOST);

@@ -1,11 +1,11 @@
-//! The runtime as an agent sees it after the process of a sandbox was killed: the sandbox has ended, its containers run on.
+//! An agent's view of the runtime after a sandbox's process was killed: the sandbox has ended, its containers keep running.
 //!
-//! That is what the recorded runtime says then, whose sandboxes have a process of their own that does nothing. In crib's the
-//! process of a sandbox is the keeper, which takes the containers along, so that an agent has nothing left to stop.
-//! `tests/interop/kubelet/compare` kills the keeper itself, beside a kubelet.
+//! The recorded runtime reports this state, because its sandboxes have a separate pause process. In crib's runtime the process of a
+//! sandbox is the keeper, and its containers end with it, so the agent would have nothing left to stop.
+//! `tests/interop/kubelet/compare` kills the keeper itself, with a kubelet for comparison.
 //!
-//! What else is done to a node from outside is done between two looks of the agent, since the recorded kubelet looked once a
-//! second and saw the whole.
+//! Other external changes of a node happen between two observations of the agent, because the recorded kubelet polled once a second
+//! and saw them as a whole.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,14 +23,14 @@ use tokio::sync::{RwLock, RwLockWriteGuard, broadcast};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::BroadcastStream;
 
-/// Events that a client may be behind.
+/// How many events a client may be behind.
 const EVENTS: usize = 16;
 
-/// The sandboxes that are lost, for all clients of a node. Clones share them.
+/// The lost sandboxes, for all clients of a node. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct LostSandboxes {
     lost: Arc<Mutex<BTreeSet<String>>>,
-    /// Held by each look at the runtime.
+    /// Held during each observation of the runtime.
     looks: Arc<RwLock<()>>,
     events: broadcast::Sender<RuntimeEvent>,
 }
@@ -40,11 +40,11 @@ impl LostSandboxes {
         Self { lost: Arc::default(), looks: Arc::default(), events: broadcast::channel(EVENTS).0 }
     }
 
-    /// From now on the sandbox of this id has ended.
+    /// Marks the sandbox with this id as ended.
     pub(crate) fn lose(&self, id: &str) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.insert(id.to_owned());
-        // Without an agent nobody listens.
+        // This fails if no agent is subscribed.
         let _ = self.events.send(RuntimeEvent {
             id: id.to_owned(),
             kind: EventKind::Stopped,
@@ -54,7 +54,7 @@ impl LostSandboxes {
         });
     }
 
-    /// Until this is dropped, the agent waits when it looks at the runtime.
+    /// Blocks observations of the agent until the guard is dropped.
     pub(crate) async fn unseen(&self) -> RwLockWriteGuard<'_, ()> {
         self.looks.write().await
     }
@@ -64,7 +64,7 @@ impl LostSandboxes {
         lost.contains(id.as_str())
     }
 
-    /// A client for which these sandboxes have ended.
+    /// Wraps a client so that it reports these sandboxes as ended.
     pub(crate) fn hide(&self, cri: Arc<dyn Cri>) -> Arc<dyn Cri> {
         let lost = self.clone();
         Arc::new(WithoutLost { cri, lost })
@@ -99,7 +99,7 @@ impl Cri for WithoutLost {
     async fn events(&self) -> Result<EventStream, CriError> {
         let lost = BroadcastStream::new(self.lost.events.subscribe());
         let lost = lost.filter_map(|event| event.ok().map(Ok));
-        // The end of the runtime's stream ends the whole.
+        // The merged stream ends with the runtime's stream.
         let end = CriError {
             call: "GetContainerEvents",
             code: Code::Unavailable,

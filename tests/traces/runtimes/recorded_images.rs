@@ -1,4 +1,4 @@
-//! The images that the node of a scenario had or pulled, as its calls tell. ◆
+//! ◆ The images that the node of a scenario had or pulled, according to its calls.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct RecordedImage {
     pub(crate) user: Option<String>,
 }
 
-/// The images of a scenario by the names that its pods have for them.
+/// The images of a scenario by the names that its pods use.
 pub(crate) fn recorded(scenario: &Scenario) -> BTreeMap<String, RecordedImage> {
     let mut found: BTreeMap<String, RecordedImage> = BTreeMap::new();
     for call in scenario.calls_of("ImageStatus") {
@@ -42,7 +42,7 @@ fn name_of(call: &Value) -> String {
     name.unwrap_or_default().to_owned()
 }
 
-/// The user of an image. A uid of 0 is what an image without a user has too.
+/// The user of an image. A uid of 0 is the same as none.
 fn user(image: &Value) -> Option<String> {
     let uid = &image["uid"]["value"];
     let uid = uid.as_str().map(str::to_owned).or(uid.as_i64().map(|uid| uid.to_string()));
@@ -50,7 +50,7 @@ fn user(image: &Value) -> Option<String> {
     uid.or(user).filter(|user| !user.is_empty())
 }
 
-/// The digests that names in a manifest end with: the name before it, and the digest.
+/// The digests in a manifest's image names: the name before the digest, and the digest.
 pub(crate) fn digests(manifest: &str) -> Vec<(String, String)> {
     let words = manifest.split(|of: char| of.is_whitespace() || "\"'".contains(of));
     let named = words.filter_map(|word| word.split_once('@'));
@@ -58,7 +58,7 @@ pub(crate) fn digests(manifest: &str) -> Vec<(String, String)> {
     named.map(|(name, digest)| (name.to_owned(), digest.to_owned())).collect()
 }
 
-/// The names in a manifest that are on a host.
+/// The image names in a manifest that are on a host.
 pub(crate) fn on_host<'a>(manifest: &'a str, host: &str) -> Vec<&'a str> {
     let words = manifest.split(|of: char| of.is_whitespace() || "\"'".contains(of));
     words.filter(|word| host_of(word) == host && word.contains('/')).collect()

@@ -8,14 +8,14 @@ use registry::Registry;
 
 use crate::runtimes::containerd::Containerd;
 
-/// Which runtime a node has.
+/// The kind of a node's runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RuntimeKind {
     Crib,
     Containerd,
 }
 
-/// A runtime whose directory is the node's.
+/// A runtime in the node's directory.
 pub(crate) enum NodeRuntime {
     Crib(Box<Runtime>),
     Containerd(Box<Containerd>),
@@ -65,7 +65,7 @@ impl NodeRuntime {
         }
     }
 
-    /// Ends the daemon. Its pods keep running.
+    /// Stops the daemon. Its pods keep running.
     pub(crate) async fn stop(&mut self) {
         match self {
             Self::Crib(runtime) => drop(runtime.stop().await),
@@ -88,7 +88,7 @@ impl NodeRuntime {
         }
     }
 
-    /// Ends the daemon and its pods. A text says what is left.
+    /// Stops the daemon and its pods. An error describes what is left.
     pub(crate) async fn end(self) -> Result<(), String> {
         match self {
             Self::Crib(runtime) => {

@@ -1,5 +1,4 @@
-//! Differences that are neither the agent's nor the kubelet's: those of another runtime, and those of a run that is recorded
-//! now. ◆
+//! ◆ Differences that neither the agent nor the kubelet causes, but another runtime, or a recording without an API server.
 
 use crate::comparison::difference::{Difference, NONE};
 
@@ -10,7 +9,8 @@ pub(crate) struct Explanation {
     pub(crate) applies: fn(&Difference) -> bool,
 }
 
-/// A kubelet mounts volumes in memory itself; crib's agent touches no mounts, and asks crib's runtime by an annotation.
+/// A kubelet itself mounts volumes in memory; crib's agent mounts nothing, and requests them from crib's runtime with an
+/// annotation.
 const MEMORY_VOLUMES: Explanation = Explanation {
     reason: "crib's agent asks crib's runtime for volumes in memory, which a kubelet mounts itself",
     applies: |difference| {
@@ -20,7 +20,7 @@ const MEMORY_VOLUMES: Explanation = Explanation {
     },
 };
 
-/// A kubelet limits a pod in the cgroup that it makes, or not at all without `cgroupsPerQOS`.
+/// A kubelet limits a pod in the cgroup that it creates, or not at all without `cgroupsPerQOS`.
 const POD_LIMITS: Explanation = Explanation {
     reason: "crib's agent tells crib's runtime what limits the pod as a whole, which a kubelet applies itself",
     applies: |difference| {
@@ -30,7 +30,7 @@ const POD_LIMITS: Explanation = Explanation {
     },
 };
 
-/// A kubelet mounts parts of volumes itself.
+/// A kubelet itself mounts sub-paths of volumes.
 const SUB_PATHS: Explanation = Explanation {
     reason: "crib's agent asks crib's runtime to mount parts of volumes without following links, which a kubelet mounts itself",
     applies: |difference| {
@@ -40,10 +40,10 @@ const SUB_PATHS: Explanation = Explanation {
     },
 };
 
-/// Of the recorded kubelet.
+/// Differences from the recorded kubelet.
 pub(crate) const RECORDED: [Explanation; 3] = [MEMORY_VOLUMES, POD_LIMITS, SUB_PATHS];
 
-/// Of Debian's containerd, 1.6; the recorded one was 2.4.
+/// Differences due to Debian's containerd, 1.6; the recorded one was 2.4.
 pub(crate) const CONTAINERD: [Explanation; 1] = [Explanation {
     reason: "this containerd does not report the user of a container, as 2.0 and later do",
     applies: |difference| {
@@ -53,7 +53,7 @@ pub(crate) const CONTAINERD: [Explanation; 1] = [Explanation {
     },
 }];
 
-/// Which handler a pod runs in, a kubelet asks an API server.
+/// A kubelet gets the handler of a pod's RuntimeClass from an API server.
 const RECURSIVE_READ_ONLY: Explanation = Explanation {
     reason: "a kubelet without an API server makes no mount read-only recursively, for it knows no runtime class",
     applies: |difference| {
@@ -67,6 +67,6 @@ const RECURSIVE_READ_ONLY: Explanation = Explanation {
     },
 };
 
-/// Of a kubelet that runs its pods on crib's runtime, without an API server.
+/// Differences from a kubelet that runs its pods on crib's runtime, without an API server.
 pub(crate) const KUBELET: [Explanation; 4] =
     [MEMORY_VOLUMES, POD_LIMITS, SUB_PATHS, RECURSIVE_READ_ONLY];

@@ -1,14 +1,14 @@
-//! Compares the statuses that an agent published with those of a kubelet, whatever the moment at which the pods were removed. ◆
+//! ◆ Compares the published statuses of an agent with those of a kubelet, independently of the moment of the pods' removal.
 //!
-//! A pod that restarts is at some point of its sequence when it is removed, and retries have a jitter. So what counts is
-//! that both sides go through the same statuses: the last one may be one that the other side had too, as long ago as the
-//! tolerance for a retry, and every status that the kubelet's pod had for some time is one that ours had.
+//! A restarting pod is at some point of its sequence when it is removed, and retries have a jitter. So both sides must go through
+//! the same statuses: the last status of one side may be one that the other side had within the tolerance of a retry before, and
+//! crib's pod must have had every status that the kubelet's pod had for some time.
 
 use serde_json::{Value, json};
 
 use crate::comparison::difference::{self, Difference};
 
-/// A status that was published, in its normal form.
+/// A published status, in its normal form.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) at: f64,
@@ -20,16 +20,16 @@ pub(crate) struct Histories<'a> {
     pub(crate) pod: &'a str,
     pub(crate) kubelet: &'a [Entry],
     pub(crate) crib: &'a [Entry],
-    /// When the pod was removed from either side.
+    /// When the pod was removed on each side.
     pub(crate) removed_at: (f64, f64),
 }
 
-/// A kubelet's pod has a status at least for this time, if ours must have had it too: in seconds. A container that runs for a
-/// shorter time may end before it is looked at.
+/// The minimum duration, in seconds, of a status that crib's pod must have, too. A container with a shorter runtime may exit before
+/// it is observed.
 const LASTING: f64 = 2.0;
-/// How much earlier or later a status may come than the kubelet's, in seconds.
+/// How much earlier or later than the kubelet's a status may come, in seconds.
 const DIRECT: f64 = 2.0;
-/// The same for one that a retry brings, and the share of what was waited for it.
+/// The same for a status after a retry, and an additional share of the time that it waited.
 const RETRY: (f64, f64) = (6.0, 0.2);
 
 impl Histories<'_> {
@@ -42,7 +42,7 @@ impl Histories<'_> {
         let nothing = Value::Null;
         let ours = self.crib.last().map_or(&nothing, |entry| &entry.status);
         let Some(reached) = self.reached(&wanted.status, ours) else {
-            // The differences in a field say more than those of another point of the sequence.
+            // A differing field is more informative than another point of the sequence.
             let alike =
                 |entry: &&Entry| entry.status != *ours && outline(&entry.status) == outline(ours);
             let wanted = self.kubelet.iter().rfind(alike).unwrap_or(wanted);
@@ -62,7 +62,7 @@ impl Histories<'_> {
         found
     }
 
-    /// How far our pod came in the kubelet's sequence; `None` if its last status is another one than the kubelet's.
+    /// How far crib's pod came in the kubelet's sequence; `None` if its last status is not compatible with the kubelet's.
     fn reached(&self, wanted: &Value, ours: &Value) -> Option<usize> {
         let end = self.kubelet.len() - 1;
         if wanted == ours {
@@ -83,8 +83,8 @@ impl Histories<'_> {
         behind.or_else(|| is_ahead().then_some(end))
     }
 
-    /// Whether this status of the kubelet's says only that a container waits for its retry, which ours was not looked at again
-    /// to say. Whether a kubelet does after an end is chance: its events and its pod's worker race.
+    /// Whether the kubelet's status only adds that a container waits for its retry, and crib's pod was not synced again to report
+    /// that. Whether a kubelet syncs again is a race between its events and its pod worker.
     fn looked_once_more(&self, index: usize) -> bool {
         let entry = &self.kubelet[index].status;
         let Some(before) = index.checked_sub(1).map(|at| &self.kubelet[at].status) else {
@@ -100,7 +100,7 @@ impl Histories<'_> {
             && !ours.any(|ours| is_like(ours) && waits_for_retry(ours))
     }
 
-    /// The status of ours that is most like one of the kubelet's.
+    /// The status of crib's pod that is most similar to one of the kubelet's.
     fn nearest(&self, entry: &Entry) -> &Value {
         let alike = |ours: &&Entry| outline(&ours.status) == outline(&entry.status);
         let in_lap = |ours: &&Entry| restarts(&ours.status) == restarts(&entry.status);
@@ -110,12 +110,12 @@ impl Histories<'_> {
     }
 }
 
-/// Whether the other side may not have come further than this status, or may have gone on from it.
+/// Whether the other side may have stopped at this status, or may have gone beyond it.
 fn may_differ(entries: &[Entry], index: usize, removed_at: f64) -> bool {
     let (entry, last) = (&entries[index], &entries[entries.len() - 1]);
     let until = entries[index + 1].at;
     let passed = removed_at - until;
-    // When its next sync comes is what makes a container that waits for a retry wait for another reason.
+    // The time of the next sync decides about the waiting reason of a container that waits for a retry.
     let waits = restarts(&entry.status) == restarts(&last.status)
         && is_retried(&last.status)
         && running(&entry.status) == running(&last.status);
@@ -160,8 +160,7 @@ pub(crate) fn is_restarted(container: &Value) -> bool {
     container["restartCount"].as_u64() > Some(0)
 }
 
-/// What makes a state of a pod: its phase, and of each container its state, why, how often it was restarted, and whether it
-/// is ready.
+/// The essential state of a pod: its phase, and the state, reason, restart count and readiness of each container.
 pub(crate) fn outline(status: &Value) -> Value {
     let containers: Vec<Value> = containers(status)
         .map(|container| {
@@ -183,7 +182,7 @@ pub(crate) fn outline(status: &Value) -> Value {
 mod tests {
     use super::*;
 
-    /// A status of a pod of one container: its state, its reason, and its restarts.
+    /// A status of a pod with one container: its state, its reason, and its restarts.
     fn entry(at: f64, state: &str, reason: &str, restarts: u64) -> Entry {
         let container =
             json!({"name": "c", "state": {state: {"reason": reason}}, "restartCount": restarts});
@@ -212,11 +211,11 @@ mod tests {
     #[test]
     fn pods_that_restart_agree_at_any_point_of_the_same_sequence() {
         let kubelet = loops("CrashLoopBackOff");
-        // Removed at 14: ours restarts as much as a retry's tolerance later.
+        // Removed at 14: crib's restart is late by the tolerance of a retry.
         assert!(differences(&kubelet, &kubelet[..5], 14.0).is_empty());
         assert!(differences(&kubelet[..5], &kubelet, 14.0).is_empty());
         assert!(differences(&kubelet, &kubelet, 14.0).is_empty());
-        // Whether it has been looked at again since it ended.
+        // It may or may not have been synced again since it ended.
         assert!(differences(&kubelet[..5], &kubelet[..4], 100.0).is_empty());
         let stuck = differences(&kubelet, &kubelet[..5], 40.0);
         assert!(!stuck.is_empty(), "it never restarts");

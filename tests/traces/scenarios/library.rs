@@ -1,4 +1,4 @@
-//! crib's agent on a scenario's node: in this process, with pods that the scenario gives it.
+//! crib's agent on a scenario's node: in this process, with pods from the scenario.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,21 +23,21 @@ use crate::runtimes::lost_sandboxes::LostSandboxes;
 const CLUSTER_DNS: &str = "10.199.0.10";
 const CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// The agent, and what it was given.
+/// The agent, and its inputs.
 pub(crate) struct Library {
     running: Option<(Agent, PodsSender)>,
     address: &'static str,
-    /// Sandboxes that have ended for it while their containers run on.
+    /// Sandboxes that the agent sees as ended while their containers keep running.
     lost: LostSandboxes,
-    /// A directory that it reads its pods from instead.
+    /// The directory from which it reads its pods instead.
     manifests: Option<PathBuf>,
-    /// The pods that its source has.
+    /// The pods in its source.
     pods: Vec<Pod>,
-    /// The states of the pods when the last agent ended.
+    /// The states of the pods when the last agent stopped.
     last: Vec<PodState>,
-    /// The directory of the node's pods in the cgroup hierarchies, if they have cgroups of their own.
+    /// The directory of the node's pods in the cgroup hierarchies, if pods have their own cgroups.
     cgroup_root: Option<String>,
-    /// The objects that they refer to.
+    /// The objects that the pods refer to.
     objects: Arc<ObjectStore>,
     /// The events of each agent so far.
     events: Vec<UnboundedReceiver<Event>>,
@@ -46,7 +46,7 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    /// An agent that is not started.
+    /// Creates an agent without starting it.
     pub(crate) fn new(address: &'static str, manifests: Option<PathBuf>) -> Self {
         Self {
             running: None,
@@ -62,12 +62,12 @@ impl Library {
         }
     }
 
-    /// Gives pods cgroups of their own from now on, as `cgroupsPerQOS` does.
+    /// Gives each pod its own cgroup from now on, like `cgroupsPerQOS`.
     pub(crate) fn set_cgroup_root(&mut self, root: String) {
         self.cgroup_root = Some(root);
     }
 
-    /// The states of the pods when the last agent ended.
+    /// The states of the pods when the last agent stopped.
     pub(crate) fn last_pods(&self) -> &[PodState] {
         &self.last
     }
@@ -80,7 +80,7 @@ impl Library {
         config.finish_starts = true;
         config.container_stop_signals = false;
         config.admission.node_labels = Some(own_labels(node));
-        // The recorded kubelets looked once a second.
+        // The recorded kubelets polled once a second.
         config.event_driven_pleg = false;
         config.node_ips = vec![self.address.to_owned()];
         config.resolv_conf = Some(root.join("resolv.conf"));
@@ -127,12 +127,12 @@ impl Library {
         }
     }
 
-    /// Ends a sandbox for the agent, whose containers run on.
+    /// Ends a sandbox in the agent's view; its containers keep running.
     pub(crate) fn lose_sandbox(&self, id: &str) {
         self.lost.lose(id);
     }
 
-    /// Until this is dropped, the agent waits when it looks at the runtime.
+    /// Blocks observations of the agent until the guard is dropped.
     pub(crate) async fn unseen(&self) -> RwLockWriteGuard<'_, ()> {
         self.lost.unseen().await
     }
@@ -150,8 +150,8 @@ impl Library {
         }
     }
 
-    /// The latest state of each pod that the source has or had. A kubelet that reads files tells no more of a pod that is
-    /// removed, which another one of its name may have replaced.
+    /// The latest state of each current or earlier pod of the source. A kubelet that reads files does not report a removed pod,
+    /// which another one of the same name may have replaced.
     pub(crate) fn pods(&self) -> Vec<PodState> {
         let Some((agent, _)) = &self.running else {
             return Vec::new();
@@ -161,7 +161,7 @@ impl Library {
         states(reports.values(), self.manifests.is_some())
     }
 
-    /// Waits until a look at the pods finds something, at most for a time.
+    /// Waits until `found` returns true for the pods' states, for at most `limit`.
     pub(crate) async fn until(
         &self,
         limit: Duration,
@@ -176,7 +176,7 @@ impl Library {
         matches!(tokio::time::timeout(limit, wait).await, Ok(Ok(_)))
     }
 
-    /// The statuses that were published since the last call, as in `status_history.jsonl`.
+    /// The statuses published since the last call, in the form of `status_history.jsonl`.
     pub(crate) fn history(&mut self, zero: Timestamp) -> Vec<Value> {
         let mut statuses = Vec::new();
         for agent in &mut self.statuses {
@@ -199,7 +199,7 @@ impl Library {
             .collect()
     }
 
-    /// The events about pods since the last call, as in `events.json`.
+    /// The events about pods since the last call, in the form of `events.json`.
     pub(crate) fn events(&mut self, zero: Timestamp) -> Vec<Value> {
         let mut events = Vec::new();
         for agent in &mut self.events {
@@ -221,7 +221,7 @@ impl Library {
     }
 }
 
-/// The labels that a kubelet gives its node.
+/// The labels that a kubelet sets on its node.
 fn own_labels(node: &str) -> BTreeMap<String, String> {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -233,7 +233,7 @@ fn own_labels(node: &str) -> BTreeMap<String, String> {
     labels.map(label).into()
 }
 
-/// The states of reports; of an agent that reads files without those of removed pods.
+/// The states in reports; without removed pods if the agent reads files.
 fn states<'a>(reports: impl Iterator<Item = &'a PodReport>, reads_files: bool) -> Vec<PodState> {
     let kept = reports.filter(|report| !(reads_files && report.removed));
     kept.map(state).collect()

@@ -1,5 +1,5 @@
-//! The scenarios that do not agree yet: `open.tsv`, a scenario and a cause in each line. It shrinks to nothing. And those that
-//! cannot be replayed, or cannot agree, for a reason that is neither the agent's nor the kubelet's.
+//! The scenarios that do not agree yet, in `open.tsv`: a scenario and a cause in each line. The list should shrink to nothing. Also
+//! the scenarios that cannot be replayed, or cannot agree, for a reason other than the agent or the kubelet.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,7 +18,7 @@ pub(crate) fn open() -> Vec<(String, String)> {
     lines.map(|(name, cause)| (name.to_owned(), cause.to_owned())).collect()
 }
 
-/// Writes the list anew: scenarios keep their cause, and others get their first difference for it.
+/// Rewrites the list: scenarios keep their causes, and new ones get their first difference as the cause.
 pub(crate) fn write(verdicts: &[Verdict]) {
     let earlier = open();
     let mut text = HEADING.to_owned();

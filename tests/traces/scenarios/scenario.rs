@@ -1,4 +1,4 @@
-//! A recorded scenario: what was done, what the kubelet called, and what it reported.
+//! A recorded scenario: its steps, the kubelet's calls, and its reports.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::scenarios::source::plan_of;
 use crate::scenarios::steps::{Plan, Step};
 
-/// The files of a scenario; the form of a sample's line, which has no plan.
+/// The files of a scenario. Also the form of a line in the sample, which has no plan.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
@@ -42,7 +42,7 @@ const COMPARED: [&str; 12] = [
 ];
 
 impl Scenario {
-    /// Reads the files of a directory. Without `steps.json` the steps are those that are kept here for its name.
+    /// Reads the files of a directory. Without `steps.json`, the steps stored here for its name are used.
     pub(crate) fn read(directory: &Path) -> Self {
         let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
         let text = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default();
@@ -71,7 +71,7 @@ impl Scenario {
         }
     }
 
-    /// The same scenario as another run of it was recorded.
+    /// The scenario with the data of another run.
     pub(crate) fn recorded_as(
         &self,
         steps: Vec<Step>,
@@ -111,14 +111,14 @@ impl Scenario {
         }
     }
 
-    /// Without what is not compared.
+    /// Without the parts that are not compared.
     pub(crate) fn reduced(mut self) -> Self {
         let present = self.images_present();
         let mut asked = Vec::new();
         self.calls.retain_mut(|call| {
             let method = method(call).to_owned();
             let image = image_of(call).to_owned();
-            // Of ImageStatus, the first answer for an image that was present.
+            // Of ImageStatus, only the first response for an image that was present.
             let asks = method == "ImageStatus"
                 && present.contains(&image)
                 && !asked.contains(&image)
@@ -145,7 +145,7 @@ impl Scenario {
         self
     }
 
-    /// The same scenario with another text in the place of one, wherever it is.
+    /// The scenario with all occurrences of a text replaced by another one.
     pub(crate) fn replaced(&self, text: &str, other: &str) -> Self {
         let all = serde_json::to_string(self).unwrap();
         serde_json::from_str(&all.replace(text, other)).unwrap()
@@ -165,7 +165,7 @@ impl Scenario {
         documents
     }
 
-    /// The images that were present in the runtime when the scenario began: those that the first ImageStatus found.
+    /// The images that were present in the runtime at the start: those that the first ImageStatus call found.
     pub(crate) fn images_present(&self) -> Vec<String> {
         let mut first: Vec<(String, bool)> = Vec::new();
         for call in self.calls.iter().filter(|call| method(call) == "ImageStatus") {
@@ -178,11 +178,11 @@ impl Scenario {
         present.map(|(image, _)| image).collect()
     }
 
-    /// The statuses of a pod until its last one, an entry of `status.json`.
+    /// The statuses of a pod before its last one, which is an entry of `status.json`.
     pub(crate) fn history_of(&self, last: &Value) -> Vec<Value> {
         let metadata = &last["metadata"];
         let is_own = |entry: &&Value| entry["metadata"]["uid"] == metadata["uid"];
-        // An API server's object has a status before the kubelet has given it one, and gets others when it is deleted.
+        // An API server's object has a status before the kubelet sets one, and gets others when it is deleted.
         let deleted = |entry: &Value| entry["metadata"]["deletionTimestamp"].is_string();
         let is_of_kubelet = |entry: &&Value| {
             entry["status"]["conditions"].is_array() && (deleted(last) || !deleted(entry))
@@ -197,7 +197,7 @@ impl Scenario {
         own
     }
 
-    /// The calls of a name.
+    /// The calls of a method.
     pub(crate) fn calls_of(&self, name: &'static str) -> impl DoubleEndedIterator<Item = &Value> {
         self.calls.iter().filter(move |call| method(call) == name)
     }
@@ -205,7 +205,7 @@ impl Scenario {
     /// The latest status of each pod at a time.
     pub(crate) fn statuses_at(&self, at: f64) -> Vec<Value> {
         let mut latest: Vec<Value> = Vec::new();
-        // The times of recorded steps have a resolution of 0.1 s.
+        // The resolution of the recorded times of steps is 0.1 s.
         for entry in self.history.iter().filter(|entry| entry["t"].as_f64().unwrap() <= at + 0.05) {
             latest.retain(|earlier| earlier["pod"] != entry["pod"]);
             latest.push(entry.clone());

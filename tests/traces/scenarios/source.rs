@@ -1,5 +1,5 @@
-//! Where the scenarios are: the directory or the file that `CRIB_TRACES` names, else `../shared/vectors/traces` beside the
-//! repository, else the sample in this directory.
+//! The source of the scenarios: the directory or the file in `CRIB_TRACES`, or `../shared/vectors/traces` beside the repository, or
+//! the sample in this directory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,7 +48,7 @@ impl Source {
         if path.is_dir() { Self::Directory(path) } else { Self::File(path) }
     }
 
-    /// Every scenario, by name. The starts of an agent are none.
+    /// Every scenario, by name, without recordings of agent starts.
     pub(crate) fn scenarios(&self) -> Vec<Scenario> {
         match self {
             Self::Directory(directory) => read_all(directory, "status_history.jsonl"),
@@ -66,7 +66,7 @@ fn of_sample(line: &str) -> Scenario {
     serde_json::from_value(scenario).unwrap()
 }
 
-/// What is done in a scenario whose directory does not say it.
+/// The steps of a scenario whose directory does not contain them.
 pub(crate) fn plan_of(name: &str) -> Option<Plan> {
     static PLANS: LazyLock<BTreeMap<String, Plan>> = LazyLock::new(|| {
         let text = fs::read_to_string(root().join("tests/traces/steps.jsonl")).unwrap();
@@ -80,12 +80,12 @@ pub(crate) fn plan_of(name: &str) -> Option<Plan> {
     PLANS.get(name).cloned()
 }
 
-/// The scenarios that nothing is recorded of: manifests and steps, for a kubelet that runs now.
+/// Scenarios without a recording: manifests and steps, for a kubelet that runs during the test.
 pub(crate) fn unrecorded() -> Vec<Scenario> {
     read_all(&root().join("tests/interop/kubelet/scenarios"), "steps.json")
 }
 
-/// The scenarios below a directory, by name: those that have a file of this name.
+/// The scenarios below a directory, by name: those that contain a file with this name.
 fn read_all(directory: &Path, with: &str) -> Vec<Scenario> {
     let entries = fs::read_dir(directory).unwrap();
     let mut paths: Vec<PathBuf> = entries
@@ -96,7 +96,7 @@ fn read_all(directory: &Path, with: &str) -> Vec<Scenario> {
     paths.iter().map(|path| Scenario::read(path)).collect()
 }
 
-/// Writes the sample anew.
+/// Rewrites the sample.
 pub(crate) fn write_sample(scenarios: &[Scenario]) {
     let mut file = GzEncoder::new(File::create(sample()).unwrap(), Compression::best());
     for scenario in scenarios {

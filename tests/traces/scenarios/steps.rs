@@ -1,15 +1,15 @@
-//! What is done in a scenario, as `steps.json` has it. README.md beside this file has the schema. ◆
+//! ◆ The steps of a scenario, in the form of `steps.json`. README.md in this directory documents the schema.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Where the kubelet had its pods from.
+/// The source of the kubelet's pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {
     /// A directory of manifests.
     Static,
-    /// An API server, beside which there may be a directory of manifests.
+    /// An API server, possibly together with a directory of manifests.
     Api,
 }
 
@@ -17,17 +17,17 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Plan {
-    /// A sentence for a reader.
+    /// A sentence for readers.
     pub(crate) about: String,
     pub(crate) mode: Mode,
-    /// Pods have cgroups below those of their QoS classes.
+    /// Whether pods have cgroups below those of their QoS classes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) pod_cgroups: bool,
     /// In order.
     pub(crate) steps: Vec<Step>,
 }
 
-/// Something that is done at a time.
+/// An action at a time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Step {
     /// Seconds after the scenario's zero.
@@ -36,7 +36,7 @@ pub(crate) struct Step {
     pub(crate) action: Action,
 }
 
-/// A kind of step. Documents are those of the manifest, by their index.
+/// An action. Documents are those of the manifest, by index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Action {
@@ -101,19 +101,19 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Whether the pods are taken from the agent, as at the end of every scenario.
+    /// Whether the pods are removed from the agent, as at the end of every scenario.
     pub(crate) fn is_removal(&self) -> bool {
         matches!(self, Self::RemoveManifests | Self::DeletePods { grace: None })
     }
 }
 
 impl Plan {
-    /// When the recording window ended.
+    /// The end of the recording.
     pub(crate) fn end(&self) -> f64 {
         self.steps.last().map_or(0.0, |step| step.at)
     }
 
-    /// When the pods were taken from the agent for good.
+    /// When the pods were finally removed from the agent.
     pub(crate) fn removed_at(&self) -> f64 {
         let last = |is: fn(&Action) -> bool| self.steps.iter().rfind(|step| is(&step.action));
         let found = last(Action::is_removal);
@@ -121,12 +121,12 @@ impl Plan {
         found.map_or_else(|| self.end(), |step| step.at)
     }
 
-    /// Whether the agent's pods are objects of an API server, and not files.
+    /// Whether the agent's pods are objects of an API server, not files.
     pub(crate) fn creates_objects(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.action, Action::CreatePods { .. }))
     }
 
-    /// As in a file, a step a line.
+    /// The text of a file, with one step a line.
     pub(crate) fn text(&self) -> String {
         let head = Self { steps: Vec::new(), ..self.clone() };
         let head = serde_json::to_string(&head).unwrap();

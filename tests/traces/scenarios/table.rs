@@ -1,4 +1,4 @@
-//! What is printed and written of the results.
+//! The printed and written results.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::comparison::judge::{Outcome, Verdict};
 use crate::scenarios::source::root;
 
-/// How many differences of a scenario are printed.
+/// The number of printed differences of a scenario.
 const SHOWN: usize = 2;
 
 impl Verdict {
@@ -26,7 +26,7 @@ impl Verdict {
     }
 }
 
-/// A line for each scenario, the first differences, and the numbers.
+/// A line for each scenario, the first differences, and the totals.
 pub(crate) fn text(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     let width = verdicts.iter().map(|verdict| verdict.name.len()).max().unwrap_or_default();
@@ -81,7 +81,7 @@ pub(crate) fn write(verdicts: &[Verdict]) {
     }
 }
 
-/// Writes the calls of a scenario that differs to `target/traces/SCENARIO.jsonl`.
+/// Writes the calls of a differing scenario to `target/traces/SCENARIO.jsonl`.
 pub(crate) fn write_calls(scenario: &str, calls: &[Value]) {
     let directory = root().join("target/traces");
     fs::create_dir_all(&directory).unwrap();
