@@ -78,7 +78,7 @@ impl Held {
             Ok(Err(error)) => failed("the FIFO of the container", "bytes", error.to_string()),
             Err(_) => failed(
                 "the processes of the container",
-                format!("{processes} that have begun"),
+                format!("{processes} that have started"),
                 String::from_utf8_lossy(&text),
             ),
         }
@@ -106,7 +106,7 @@ impl Held {
             Err(_) => failed(
                 format!("the container's processes after {after}"),
                 "to have ended",
-                "one still lives",
+                "a process is still running",
             ),
         }
     }

@@ -59,7 +59,7 @@ impl From<WaitError> for Outcome {
     fn from(error: WaitError) -> Self {
         Self::Fail {
             what: error.what,
-            expected: format!("to be so within {} s", error.limit.as_secs_f64()),
+            expected: format!("within {} s", error.limit.as_secs_f64()),
             seen: error.last,
         }
     }

@@ -378,7 +378,7 @@ async fn events_have_all_statuses(x: &Context) -> Verdict {
     seen.sort();
     let mut both = vec![&first, &second];
     both.sort();
-    equal("containers_statuses when the second one starts", &seen, &both)
+    equal("containers_statuses when the second container starts", &seen, &both)
 }
 
 pub(crate) const DELETION: &[Rule] = rules! {

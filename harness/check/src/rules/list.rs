@@ -163,7 +163,7 @@ async fn sandboxes_are_filtered_by_labels(x: &Context) -> Verdict {
     let red = filter(&[("size", "small"), ("colour", "red")]);
     equal("ListPodSandbox by two labels", &pods(x, red).await?, &ids([&first.id]))?;
     let none = filter(&[("size", "large"), ("colour", "red")]);
-    equal("ListPodSandbox by labels that none has", &pods(x, none).await?, &ids([]))
+    equal("ListPodSandbox by labels that no sandbox has", &pods(x, none).await?, &ids([]))
 }
 
 async fn containers_are_filtered_by_id(x: &Context) -> Verdict {
@@ -211,7 +211,7 @@ async fn containers_are_filtered_by_labels(x: &Context) -> Verdict {
     let red = filter(&[("size", "small"), ("colour", "red")]);
     equal("ListContainers by two labels", &containers(x, red).await?, &ids([&first]))?;
     let none = filter(&[("size", "large"), ("colour", "red")]);
-    equal("ListContainers by labels that none has", &containers(x, none).await?, &ids([]))
+    equal("ListContainers by labels that no container has", &containers(x, none).await?, &ids([]))
 }
 
 async fn parts_of_sandbox_filter_are_all_met(x: &Context) -> Verdict {

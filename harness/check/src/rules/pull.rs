@@ -306,7 +306,7 @@ async fn failed_pull_is_repeated(x: &Context) -> Verdict {
     // More failures than a runtime retries by itself, and fewer than the kubelet does.
     let fault = Fault::corrupt().method("GET").on(&blobs(x)?);
     images.fail(fault.times(8));
-    let pulled = x.until("PullImage to succeed once the registry does", async || {
+    let pulled = x.until("PullImage to succeed once the registry works again", async || {
         match x.client.pull(&name).await {
             Ok(reference) => Ok(Ok(reference)),
             Err(status) if said(&status).is_err() => Ok(Err(refusal(status))),

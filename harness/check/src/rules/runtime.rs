@@ -154,7 +154,7 @@ async fn status_lists_default_handler(x: &Context) -> Verdict {
     let handlers = x.client.status().await?.runtime_handlers;
     let default = handlers.iter().find(|handler| handler.name.is_empty());
     let complete = default.is_some_and(|handler| handler.features.is_some());
-    ensure(complete, "runtime_handlers", "one with the name \"\" and features", &handlers)?;
+    ensure(complete, "runtime_handlers", "a handler with the name \"\" and features", &handlers)?;
     let names: Set<&String> = handlers.iter().map(|handler| &handler.name).collect();
     ensure(names.len() == handlers.len(), "runtime_handlers", "each name once", &handlers)
 }

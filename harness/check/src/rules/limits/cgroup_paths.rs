@@ -70,7 +70,7 @@ async fn cgroup_is_of_driver(x: &Context) -> Verdict {
         v1::CgroupDriver::Cgroupfs => !all.iter().any(scope),
     };
     let what = "the cgroups of a container";
-    ensure(right, what, &format!("those of the driver {}", driver.as_str_name()), &all)
+    ensure(right, what, &format!("cgroups named by the driver {}", driver.as_str_name()), &all)
 }
 
 async fn cgroups_are_removed(x: &Context, pod: Pod) -> Verdict {

@@ -110,7 +110,7 @@ fn same<T: PartialEq + Debug>(
 
 /// The name of the comparison: either side may be wrong.
 fn beside(stream: &str) -> String {
-    format!("the items of {stream}, compared with those of its list, shown as expected")
+    format!("the items of {stream}, compared with those of its list (shown as expected)")
 }
 
 /// Fails unless the stream contains each item of the later list once, and no other, with similar numbers.

@@ -82,7 +82,7 @@ async fn orphans_end_in_shared_namespace(x: &Context) -> Verdict {
         .map_err(|error| Outcome::Skipped(format!("no file for the container: {error}")))?;
     x.exited(&id).await?;
     x.container_is(&other, ContainerState::ContainerRunning).await?;
-    if held.ends(x, "the exit of the first one").await.is_ok() {
+    if held.ends(x, "the exit of its first process").await.is_ok() {
         return Ok(());
     }
     // Some runtimes kill remaining processes only on removal.

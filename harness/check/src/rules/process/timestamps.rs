@@ -58,7 +58,7 @@ async fn event_times_are_those_of_what_happened(x: &Context) -> Verdict {
     let events = events_of(x, subscription, &[&pod.id, &id]).await?;
     let wanted = (id, ContainerEventType::ContainerStoppedEvent);
     let Some(event) = events.iter().find(|event| kind(event) == wanted) else {
-        return failed("the events", "one of the container's exit", format!("{events:?}"));
+        return failed("the events", "an event of the container's exit", format!("{events:?}"));
     };
     let what = "created_at of the container's exit event";
     let holds = event.created_at >= stopped - TICK;

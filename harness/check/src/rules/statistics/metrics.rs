@@ -43,7 +43,7 @@ fn apart(all: v1::PodSandboxMetrics) -> Verdict<[Vec<v1::Metric>; 2]> {
     let containers = <[v1::ContainerMetrics; 1]>::try_from(all.container_metrics);
     match containers {
         Ok([container]) => Ok([all.metrics, container.metrics]),
-        Err(others) => failed("container_metrics", "those of one container", format!("{others:?}")),
+        Err(others) => failed("container_metrics", "one container", format!("{others:?}")),
     }
 }
 

@@ -81,10 +81,10 @@ async fn of_loopback(call: &str, url: &str) -> Verdict<bool> {
     let lookup = tokio::time::timeout(LOOKUP, tokio::net::lookup_host((host, port))).await;
     let addresses: Vec<IpAddr> = match lookup {
         Ok(Ok(found)) => found.map(|one| one.ip()).collect(),
-        Ok(Err(_)) | Err(_) => return failed(what, "a host that has an address", url),
+        Ok(Err(_)) | Err(_) => return failed(what, "a host with an address", url),
     };
     let specified = addresses.iter().all(|one| !one.is_unspecified() && !one.is_multicast());
-    ensure(specified, "an address to connect to, not one to listen on")?;
+    ensure(specified, "an address that clients can connect to")?;
     Ok(!addresses.is_empty() && addresses.iter().all(IpAddr::is_loopback))
 }
 

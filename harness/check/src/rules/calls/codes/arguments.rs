@@ -74,7 +74,7 @@ async fn malformed_names_are_of_no_image(x: &Context) -> Verdict {
     let is_listed = listed.iter().any(|image| image.repo_tags.contains(&name));
     ensure(
         is_listed,
-        "images after RemoveImage of no image",
+        "the images after RemoveImage of an invalid name",
         "the image pulled before",
         "it is missing",
     )?;

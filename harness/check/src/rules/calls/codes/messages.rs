@@ -180,7 +180,7 @@ async fn errors_name_what_is_missing(x: &Context, pod: Pod) -> Verdict {
     judged([
         refusal("PullImage", IMAGE, UNAVAILABLE, x.client.pull(IMAGE).await),
         refusal("CreateContainer with the image", IMAGE, ABSENT, pod.create(of_image).await),
-        refusal("a start of the program", PROGRAM, UNAVAILABLE, started),
+        refusal("the start of a missing program", PROGRAM, UNAVAILABLE, started),
     ])
 }
 
