@@ -1,5 +1,6 @@
-//! Removes what killed checks and benchmarks left. A run is dead if its process has exited and it holds no lock. If the runtime was
-//! killed, too, it may have forgotten the pods; cgroups and directories then still name the run.
+//! Removes what killed checks and benchmarks left. A run is dead if it does not hold the lock of its directory; if only its name is
+//! known, its process must have exited, too. If the runtime was killed as well, it may have forgotten the pods; cgroups and
+//! directories then still name the run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
