@@ -1,4 +1,4 @@
-//! ◆ Values on the command line that need more than clap's own parsers: durations, unix endpoints, output and log formats.
+//! ◆ Parsers of command-line values for which clap has none: durations, unix endpoints, listen addresses, output and log formats.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-/// The longest path a unix socket can have: `sun_path` of 108 bytes, one of them for the final NUL (unix(7)).
+/// The longest path of a unix socket: `sun_path` has 108 bytes, including the final NUL (unix(7)).
 pub const LONGEST_SOCKET_PATH: usize = 107;
 
-/// What the standard output of a command looks like.
+/// The format of a command's standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Human-readable text.
@@ -20,7 +20,7 @@ pub enum Output {
     Json,
 }
 
-/// What log lines on standard error look like.
+/// The format of log lines on standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Human-readable text.
@@ -35,7 +35,7 @@ pub enum LogFormat {
 pub struct UnixEndpoint(PathBuf);
 
 impl UnixEndpoint {
-    /// The endpoint of a socket at `path`, which is absolute.
+    /// The endpoint of the socket at `path`, which must be absolute.
     pub fn at(path: PathBuf) -> Self {
         Self(path)
     }
@@ -75,7 +75,7 @@ impl FromStr for UnixEndpoint {
     }
 }
 
-/// Reads an address to listen on: `127.0.0.1:5000`, `[::1]:5000`, `localhost:5000`, or `:5000` for all addresses.
+/// Parses an address to listen on: `127.0.0.1:5000`, `[::1]:5000`, `localhost:5000`, or `:5000` for all addresses.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let (host, port) = text
         .rsplit_once(':')
@@ -89,13 +89,13 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let found = (bare.unwrap_or(host), port).to_socket_addrs();
     let found = found.map_err(|error| format!("failed to look up the host {host}: {error}"))?;
-    // Clients try 127.0.0.1 of localhost's addresses, too.
+    // Prefers IPv4 if a name such as localhost has addresses of both families: every client tries 127.0.0.1.
     let mut addresses: Vec<SocketAddr> = found.collect();
     compact::sort_by_key(&mut addresses, SocketAddr::is_ipv6);
     addresses.first().copied().ok_or_else(|| format!("the host {host} has no address"))
 }
 
-/// Reads a duration: a number of seconds (`90`, `1.5`), or numbers with the units `ms`, `s`, `m`, `h` put together (`1m30s`).
+/// Parses a duration: a number of seconds (`90`, `1.5`), or a sequence of numbers with the units `ms`, `s`, `m`, `h` (`1m30s`).
 pub fn duration(text: &str) -> Result<Duration, String> {
     let expected = || format!("invalid duration {text:?}: expected 90, 1.5s, 250ms, 1m30s or 2h");
     if text.is_empty() {

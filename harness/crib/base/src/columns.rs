@@ -1,8 +1,8 @@
-//! ◆ What the tables of kubectl say of objects: the cells that several commands show. Pure.
+//! ◆ Cells of kubectl's tables that several commands show. Pure.
 
 pub mod age;
 pub mod fields;
 pub mod pod_summary;
 
-/// What is shown where there is nothing.
+/// The cell for an empty value.
 pub const NONE: &str = "<none>";

@@ -1,12 +1,12 @@
-//! Default directories: `/var/lib` for root, the XDG base directories for ordinary users; and the flags that name those of volumes and
-//! of seccomp profiles.
+//! Default directories: `/var/lib` for root, the XDG base directories for other users; and the flags for the directories of volumes
+//! and of seccomp profiles.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 pub use harness::temp_dir;
 
-/// The directory for `name`; the error says what is missing.
+/// The default directory for `name`. The error names the missing variable.
 pub fn default_dir(name: &str) -> Result<PathBuf, String> {
     let variable =
         |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -28,7 +28,7 @@ fn choose(
     }
 }
 
-/// Where the volumes of claims are kept.
+/// The flag for the directory of PersistentVolumeClaim volumes.
 #[derive(Clone, Debug, Default, Args)]
 pub struct VolumesDirArgs {
     /// Directory for PersistentVolumeClaim volumes, which are kept after the pods end [default: /var/lib/crib-volumes for
@@ -38,7 +38,7 @@ pub struct VolumesDirArgs {
 }
 
 impl VolumesDirArgs {
-    /// The directory, absolute. To be called before the process enters a user namespace, in which the user has another id.
+    /// The absolute path of the directory. Must be called before the process enters a user namespace, which changes the user's id.
     pub fn directory(&self) -> Result<PathBuf, String> {
         let directory = match &self.volumes_dir {
             Some(directory) => directory.clone(),
@@ -50,10 +50,10 @@ impl VolumesDirArgs {
     }
 }
 
-/// Where a kubelet has them, which manifests count on.
+/// The kubelet's directory, which manifests rely on.
 const OF_KUBELET: &str = "/var/lib/kubelet/seccomp";
 
-/// The directory, as the user names it.
+/// The flag for the directory of seccomp profiles.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SeccompProfileArgs {
     /// Directory of the seccomp profiles that localhostProfile refers to [default: /var/lib/kubelet/seccomp for root,
@@ -63,8 +63,8 @@ pub struct SeccompProfileArgs {
 }
 
 impl SeccompProfileArgs {
-    /// The directory, an absolute path; `None` where there is none. A pod may fill it, so that it need not exist yet. To be called
-    /// before the process enters a user namespace, in which the user has another id.
+    /// The absolute path of the directory, or `None` without a default directory. The directory need not exist yet, because a pod
+    /// may create the profiles. Must be called before the process enters a user namespace, which changes the user's id.
     pub fn directory(&self) -> Option<PathBuf> {
         match &self.seccomp_profile_root {
             Some(given) => std::path::absolute(given).ok(),

@@ -1,29 +1,30 @@
-//! ◆ The exit codes of `crib`: one table for `crib run` and one for the commands that speak to a runtime, shown in their help.
+//! ◆ The exit codes of `crib`, and their tables in the help: one table for `crib run`, and one for the commands that call a
+//! runtime.
 
 use std::process::ExitCode;
 
-/// How a command ended, as its caller sees it.
+/// The result of a command, as its exit code reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done; for `crib run`: every pod Succeeded.
+    /// Success; for `crib run`: every pod Succeeded.
     Success,
-    /// Some pod Failed.
+    /// A pod Failed.
     PodFailed,
-    /// Something that was asked for could not be done.
+    /// An operation failed.
     Failed,
-    /// What a command in a container ended with.
+    /// The exit code of a command in a container.
     Remote(u8),
-    /// The command line or a manifest is wrong; nothing was started.
+    /// The command line or a manifest is invalid; nothing was started.
     BadInput,
-    /// The runtime could not start, ended by itself, or cannot do what `--strict` demands.
+    /// The runtime failed to start, exited unexpectedly, or lacks a feature that `--strict` requires.
     NoRuntime,
-    /// `--timeout` was over.
+    /// `--timeout` expired.
     TimedOut,
-    /// A signal, or standard output was closed.
+    /// The command received a signal, or standard output was closed.
     Interrupted,
 }
 
-/// The table as `--help` shows it.
+/// The table in the help of `crib run`.
 pub const TABLE: &str = "Exit codes:
     0  every pod and Job succeeded
     1  a pod or Job failed, or can never run
@@ -32,7 +33,7 @@ pub const TABLE: &str = "Exit codes:
   124  --timeout expired before every pod had finished
   130  interrupted: SIGINT, SIGTERM, SIGHUP, or standard output was closed";
 
-/// The table as `--help` of the commands that speak to a runtime shows it.
+/// The table in the help of the commands that call a runtime.
 pub const CALLS: &str = "Exit codes:
     0  success
     1  the runtime returned an error, or an operation failed
@@ -42,7 +43,7 @@ pub const CALLS: &str = "Exit codes:
   130  interrupted: a signal, or standard output was closed";
 
 impl Exit {
-    /// The number the caller gets.
+    /// The exit code as a number.
     pub const fn code(self) -> u8 {
         match self {
             Self::Success => 0,

@@ -1,14 +1,14 @@
-//! What the commands of `crib` share that run pods: values on the command line, exit codes, messages, logs, signals, default
-//! directories, and how one command finds and asks the runs of another.
+//! Shared by the `crib` commands that run pods: command-line values, exit codes, messages, logs, signals, default directories, and
+//! how one command finds and queries the runs of other commands.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `args`, `named_text`, `pull_secrets` | values and files that a user names |
-//! | `exit`, `report`, `terminal_text`, `columns`, `waiting` | exit codes, and what is printed |
-//! | `logging`, `signals`, `limits` | logs, signals, limits of the process |
+//! | `args`, `named_text`, `pull_secrets` | values and files that the user passes |
+//! | `exit`, `report`, `terminal_text`, `columns`, `waiting` | exit codes and output |
+//! | `logging`, `signals`, `limits` | logs, signals, resource limits of the process |
 //! | `dirs`, `volumes_in_memory` | default directories; volumes on tmpfs |
-//! | `live`, `run_socket` | the runs of other commands: found, and asked |
-//! | `node`, `pod_dialer`, `service_stream` | what the agent of `crib run` and `crib agent` is given |
+//! | `live`, `run_socket` | finding and querying the runs of other commands |
+//! | `node`, `pod_dialer`, `service_stream` | parts of the agent's configuration in `crib run` and `crib agent` |
 
 pub mod args;
 pub mod columns;

@@ -1,4 +1,4 @@
-//! Limits of this process (setrlimit(2)): what is too low to work with is one line, before anything is made.
+//! Resource limits of this process (setrlimit(2)). A limit that is too low is reported in one line before anything is created.
 
 use std::io;
 use std::sync::RwLock;
@@ -12,8 +12,7 @@ use crate::exit::Exit;
 
 const KIB: u64 = 1 << 10;
 
-/// What each command needs at least, with its unit and the option of `ulimit`. Below that the libraries have no answer but a panic,
-/// an abort or a crash.
+/// The minimum of each limit, with its unit and the option of `ulimit`. With less, the libraries panic, abort or crash.
 const NEEDS: [(Resource, u64, u64, &str, char); 5] = [
     (Resource::RLIMIT_STACK, 4096 * KIB, KIB, "KiB of stack", 's'),
     (Resource::RLIMIT_NOFILE, 64, 1, "open files", 'n'),
@@ -22,11 +21,11 @@ const NEEDS: [(Resource, u64, u64, &str, char); 5] = [
     (Resource::RLIMIT_FSIZE, 1024 * KIB, KIB, "KiB per file", 'f'),
 ];
 
-/// This process serves others.
+/// Whether this process is a server.
 static SERVES: AtomicBool = AtomicBool::new(false);
 
-/// From now on a panic for lack of threads, memory or descriptors ends one call and not this process: what others use up must not end
-/// a server.
+/// After this call, a panic for lack of threads, memory or descriptors ends one call instead of the process, so that other
+/// processes that exhaust a resource cannot end a server.
 pub fn serve_on() {
     SERVES.store(true, Ordering::Relaxed);
 }
@@ -43,11 +42,11 @@ pub struct TooLow {
     option: char,
 }
 
-/// Raises soft limits that are too low, and ends the process with one line where a library panics because the kernel gives no thread,
-/// memory or descriptor any more, which `say` prints. To be called before anything else, on little stack.
+/// Raises soft limits that are too low. Installs a panic hook: if a library panics because the kernel refuses a thread, memory or a
+/// descriptor, the hook prints one line with `say` and exits. Must be called first, with little stack in use.
 ///
 /// # Errors
-/// A hard limit is too low.
+/// Fails if a hard limit is too low.
 pub fn prepare(say: fn(&str)) -> Result<(), TooLow> {
     for (resource, least, unit, what, option) in NEEDS {
         let Ok((soft, hard)) = getrlimit(resource) else {
@@ -69,11 +68,11 @@ pub fn prepare(say: fn(&str)) -> Result<(), TooLow> {
     Ok(())
 }
 
-/// Fails unless so many threads can be beside each other, or processes, which the kernel counts alike. tokio has a thread for whatever
-/// blocks, and where it has some, but not enough, it waits without end.
+/// Fails unless this many threads can exist at the same time. The kernel counts processes against the same limit. tokio uses a
+/// thread for each blocking task; with too few threads, it waits forever.
 ///
 /// # Errors
-/// They cannot.
+/// Fails if a thread cannot be started.
 pub fn ensure_threads(count: usize) -> Result<(), String> {
     let gate = RwLock::new(());
     thread::scope(|scope| {
@@ -89,7 +88,7 @@ pub fn ensure_threads(count: usize) -> Result<(), String> {
     })
 }
 
-/// glibc tries clone only where clone3 is missing (ENOSYS), not where it is forbidden.
+/// glibc falls back to clone only if clone3 is missing (ENOSYS), not if a seccomp profile forbids it.
 fn no_thread(error: &io::Error) -> String {
     let error = match error.raw_os_error() {
         Some(nix::libc::EPERM) => format!("{error}: allow {THREAD_CALLS}"),
@@ -105,7 +104,7 @@ const PROCESSES: &str = "the limit of processes (ulimit -u, pids.max of the cgro
 const FILES: &str = "the limit of open files (ulimit -n)";
 const MEMORY: &str = "the memory limits (ulimit -v, ulimit -d)";
 
-/// An error of the system, with the limit to raise if one is its cause.
+/// A system error, with the limit to raise if a limit is the cause.
 #[must_use]
 pub fn explained(error: &io::Error) -> String {
     let limit = match error.raw_os_error() {
@@ -117,7 +116,8 @@ pub fn explained(error: &io::Error) -> String {
     format!("{error}: raise {limit}")
 }
 
-/// What the process has too little of, if that is why a library panics: they name the system's error, in one of two forms.
+/// The resource that the process lacks, if this is why a library panics. Panic messages contain the system error in one of two
+/// forms.
 fn shortage(panic: &str) -> Option<String> {
     let after = |mark| panic.split_once(mark).map(|(_, rest): (&str, &str)| rest);
     let digits = after("Os { code: ").or_else(|| after("(os error "))?;

@@ -1,8 +1,8 @@
-//! The runtimes of all `crib run`s of this user: a directory with a file for each, which says where the runtime listens.
+//! The runtimes of all `crib run`s of this user: a directory with a file for each runtime, which contains its endpoint.
 //!
-//! The runtime holds a lock on its file for as long as it lives. So an entry is dead if its lock is free, however the runtime
-//! ended; a process id could be another process's by now. A second lock, on the directory, is held while files in it are made
-//! or removed, so that no new file is taken for a dead one.
+//! The runtime holds a lock on its file while it runs. An entry is stale if its file is not locked, however the runtime ended; a
+//! process id could have been reused. A second lock, on the directory, is held while files are added or removed, so that a new file
+//! that is not locked yet is not mistaken for a stale one.
 
 use std::fs::{DirBuilder, File, Metadata};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -18,11 +18,11 @@ mod names;
 
 pub use names::{NameError, NamedRun, RunName, TakenName, named_runs};
 
-/// How many names are tried for the directory of entries: others can make files with the first ones.
+/// The number of names to try for the directory: other users can create files with the first names.
 const NAMES: usize = 16;
 
-/// Where the entries are: in the user's runtime directory, else in a private one below the temporary directory. To be called
-/// before the process enters a user namespace, in which the user has another id.
+/// The directory of the entries: in the user's runtime directory, or else a private directory in the temporary directory. Must be
+/// called before the process enters a user namespace, which changes the user's id.
 pub fn directory() -> PathBuf {
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
     choose(&match runtime_dir {
@@ -31,8 +31,8 @@ pub fn directory() -> PathBuf {
     })
 }
 
-/// The directory of entries among `first`, `first-1` and so on: the existing one that is this user's alone, else the first free
-/// name. If all names are taken by others it is `first`, and opening it fails with the reason.
+/// Selects one of `first`, `first-1` and so on: the existing directory that only this user can write to, or else the first free
+/// name. If others own all names, returns `first`, and opening it fails with the reason.
 fn choose(first: &Path) -> PathBuf {
     let mut free = None;
     for number in 0..NAMES {
@@ -50,12 +50,12 @@ fn choose(first: &Path) -> PathBuf {
     free.unwrap_or_else(|| first.to_owned())
 }
 
-/// The entry of a runtime that lives. Dropping it removes the entry.
+/// The entry of a running runtime. Dropping it removes the entry.
 #[derive(Debug)]
 pub struct Entry {
     directory: PathBuf,
     path: PathBuf,
-    /// Locked.
+    /// Keeps the file locked.
     _file: File,
 }
 
@@ -73,15 +73,15 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // What cannot be removed here is swept by the next reader.
+        // The next reader removes a file that cannot be removed here.
         let _lock = lock(&self.directory);
         let _ = std::fs::remove_file(&self.path);
-        // Fails while there are other entries.
+        // Fails if there are other entries.
         let _ = std::fs::remove_dir(&self.directory);
     }
 }
 
-/// The endpoints of the runtimes that live, in the order of their paths. Entries of dead ones are removed.
+/// The endpoints of the running runtimes, sorted by path. Removes stale entries.
 pub fn endpoints(directory: &Path) -> io::Result<Vec<UnixEndpoint>> {
     let _lock = match lock(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -95,14 +95,14 @@ pub fn endpoints(directory: &Path) -> io::Result<Vec<UnixEndpoint>> {
         }
     }
     if found.is_empty() {
-        // Fails while runs have names.
+        // Fails if there are names of runs.
         let _ = std::fs::remove_dir(directory);
     }
     compact::sort_by(&mut found, |a, b| a.path().cmp(b.path()));
     Ok(found)
 }
 
-/// The files of those that live. The other ones are removed. To be called with the lock of the directory.
+/// The files of running runtimes. Removes the other files. The caller must hold the lock of the directory.
 fn sweep(directory: &Path) -> io::Result<Vec<(PathBuf, File)>> {
     let mut living = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -119,9 +119,9 @@ fn sweep(directory: &Path) -> io::Result<Vec<(PathBuf, File)>> {
     Ok(living)
 }
 
-/// Makes the directory, if it is not there, and locks it.
+/// Creates the directory if it does not exist, and locks it.
 fn make_and_lock(directory: &Path) -> io::Result<File> {
-    // The last of the others may remove the empty directory between the two steps.
+    // Another process may remove the empty directory between the two steps.
     loop {
         make(directory)?;
         match lock(directory) {
@@ -131,7 +131,7 @@ fn make_and_lock(directory: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes the directory, for this user only. [`lock`] finds out whether what has the name already will do.
+/// Creates the directory for this user only. If the name exists already, [`lock`] checks its type and owner.
 fn make(directory: &Path) -> io::Result<()> {
     if let Some(parent) = directory.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
@@ -142,14 +142,14 @@ fn make(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether it is a directory of this user alone. In a temporary directory, another user may have made it first, and could add
-/// sockets of their own.
+/// Whether this is a directory that only this user can write to. In a temporary directory, another user could create the directory
+/// first and add sockets.
 fn is_own(found: &Metadata) -> bool {
     let own = found.uid() == nix::unistd::geteuid().as_raw();
     own && found.is_dir() && found.mode() & 0o022 == 0
 }
 
-/// The error for what [`open`] refuses.
+/// The error for a directory that [`open`] rejects.
 fn not_own(found: &Metadata) -> io::Error {
     let remedy = match file_tree::private::may_remove(found.uid()) {
         true => "remove it, or set",
@@ -160,7 +160,7 @@ fn not_own(found: &Metadata) -> io::Error {
     ))
 }
 
-/// Opens the directory if it is this user's alone. A FIFO in its place does not block the call.
+/// Opens the directory if only this user can write to it. Does not block if a FIFO has its name.
 fn open(directory: &Path) -> io::Result<File> {
     let flags =
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -175,11 +175,11 @@ fn open(directory: &Path) -> io::Result<File> {
     }
 }
 
-/// Held while entries are added, removed or looked through.
+/// Locks the directory. The lock is held while entries are added, removed or listed.
 fn lock(directory: &Path) -> io::Result<File> {
     let open = open(directory)?;
     flock(&open, FlockOperation::LockExclusive)?;
-    // It was removed while this waited; another one may have its name.
+    // If the directory was removed during the wait, another directory may have its name.
     let (own, named) = (open.metadata()?, std::fs::metadata(directory)?);
     if (own.ino(), own.dev()) != (named.ino(), named.dev()) {
         return Err(ErrorKind::NotFound.into());
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(endpoints(&directory).unwrap(), [endpoint("/a"), endpoint("/b")]);
         drop(a);
         assert_eq!(endpoints(&directory).unwrap(), [endpoint("/b")]);
-        // A file that nobody holds locked is what a killed runtime leaves.
+        // A killed runtime leaves a file without a lock.
         std::fs::write(directory.join("dead"), "unix:///dead").unwrap();
         assert_eq!(endpoints(&directory).unwrap(), [endpoint("/b")]);
         assert!(!directory.join("dead").exists());
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
     }
 
-    /// Puts something that is no directory of this user alone at a path.
+    /// Creates something other than a private directory of this user at a path.
     fn plant(what: &str, path: &Path) {
         use std::os::unix::fs::{PermissionsExt as _, symlink};
         match what {
@@ -228,7 +228,7 @@ mod tests {
                 std::fs::create_dir(path).unwrap();
                 std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
             }
-            // Only root can make it.
+            // Only root can create it.
             _ => {
                 std::fs::create_dir(path).unwrap();
                 std::os::unix::fs::chown(path, Some(12345), None).unwrap();
@@ -258,7 +258,7 @@ mod tests {
         Entry::add(&directory, &endpoint("/a")).unwrap_err();
         endpoints(&directory).unwrap_err();
         assert!(std::fs::symlink_metadata(&directory).is_ok());
-        // Another name is taken, also after the first one has become free.
+        // Another name is selected, even after the first name is free again.
         let other = choose(&directory);
         assert_eq!(other, temp.path().join("runs-1"));
         let _entry = Entry::add(&other, &endpoint("/a")).unwrap();

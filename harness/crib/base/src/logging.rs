@@ -1,4 +1,4 @@
-//! Tracing: to standard error for the servers, to a file for `crib run`, whose terminal shows the pods.
+//! Tracing: the servers log to standard error; `crib run` logs to a file, because its terminal shows the pods.
 
 use std::fs::File;
 use std::io::IsTerminal as _;
@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::format::debug_fn;
 use crate::args::LogFormat;
 use crate::terminal_text::plain;
 
-/// The least important lines that are logged.
+/// The lowest level that is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
     /// Errors only.
@@ -40,7 +40,7 @@ impl From<LogLevel> for LevelFilter {
     }
 }
 
-/// Options of logging that the servers share.
+/// Logging options of the servers.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct LogArgs {
     /// Format of log lines on standard error [default: text]
@@ -51,15 +51,16 @@ pub struct LogArgs {
     pub log_level: Option<LogLevel>,
 }
 
-/// Logs to standard error from now on.
+/// Configures logging to standard error.
 pub fn to_stderr(args: LogArgs) {
     let builder = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::from(args.log_level.unwrap_or_default()))
         .with_target(false)
-        // It would be told on standard error, and panic when that cannot be written: a full disk must not end a task.
+        // tracing-subscriber reports internal errors on standard error and panics if that cannot be written: a full disk must not
+        // end a task.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
-    // Fields have words of clients, runtimes and manifests, which do nothing to a terminal.
+    // Field values contain text from clients, runtimes and manifests; escape sequences in them must not reach the terminal.
     let shown = debug_fn(|line, field, value| {
         let value = plain(&format!("{value:?}"));
         match field.name() {
@@ -76,7 +77,7 @@ pub fn to_stderr(args: LogArgs) {
     }
 }
 
-/// Logs to `file` from now on.
+/// Configures logging to `file`.
 pub fn to_file(file: File) {
     tracing_subscriber::fmt()
         .with_max_level(LevelFilter::INFO)
@@ -87,7 +88,7 @@ pub fn to_file(file: File) {
         .init();
 }
 
-/// Whether the user wants no colours (<https://no-color.org>).
+/// Whether the user disabled colours (<https://no-color.org>).
 pub fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }

@@ -1,15 +1,15 @@
-//! This machine as a node: its name, and the labels that a kubelet gives it.
+//! The local machine as a node: its name, and the labels that a kubelet sets.
 
 use std::collections::BTreeMap;
 
-/// The name of this machine, which pods see as the name of their node.
+/// The name of this machine, which is the node name of its pods.
 pub fn node_name() -> String {
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     name.filter(|name| !name.is_empty())
         .map_or_else(|| "localhost".to_owned(), |name| name.to_lowercase())
 }
 
-/// The labels with those that a kubelet gives every node (pkg/kubelet/kubelet_node_status.go, initialNode).
+/// Adds the labels that a kubelet sets on every node (pkg/kubelet/kubelet_node_status.go, initialNode).
 pub fn with_own_labels(
     name: &str,
     mut labels: BTreeMap<String, String>,

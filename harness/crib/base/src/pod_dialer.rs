@@ -1,5 +1,5 @@
-//! Connections to pods for probes. Without root the pods' bridge is in a network namespace of its own, which only the
-//! runtime reaches: there a connection is a port-forward.
+//! Connections to pods for probes. Without root, the pods' bridge is in a network namespace that only the runtime can reach, so
+//! probes connect through port-forward.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,18 +17,18 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-/// A port-forward has no answer for a connection that is open: one that is not refused for this long is.
+/// A port-forward does not confirm an open connection: a connection that is not refused within this time counts as open.
 const REFUSAL: Duration = Duration::from_millis(50);
 const BUFFER: usize = 64 << 10;
 
-/// Connects through the operating system, or through the runtime where only that reaches the pods.
+/// Connects directly, or through the runtime if only the runtime can reach the pods.
 pub struct PodDialer {
     client: Client,
     is_rootless: OnceCell<bool>,
 }
 
 impl PodDialer {
-    /// A dialer for the pods of the runtime that listens on the socket at `path`.
+    /// A dialer for the pods of the runtime that listens at `path`.
     pub fn new(path: &Path) -> Self {
         Self { client: Client::new(path), is_rootless: OnceCell::new() }
     }
@@ -42,7 +42,7 @@ impl PodDialer {
         asked.await.copied().unwrap_or_default()
     }
 
-    /// The pod that has an address.
+    /// The id of the pod with this address.
     async fn pod(&self, ip: IpAddr) -> io::Result<Option<String>> {
         let filter = v1::PodSandboxFilter {
             state: Some(v1::PodSandboxStateValue {
@@ -80,7 +80,7 @@ impl PodDialer {
                 return Err(io::Error::new(io::ErrorKind::ConnectionRefused, text));
             }
             Ok(Err(error @ ForwardError::Lost)) => return Err(io::Error::other(error)),
-            // It has ended already; what it sent can still be read.
+            // The connection has ended already; the received data can still be read.
             Ok(Ok(())) => {}
             Err(_) => {
                 carrying.spawn(tasks::boxed(async move {
@@ -106,7 +106,7 @@ impl Dialer for PodDialer {
     }
 }
 
-/// One end of a forwarded connection. Dropping it closes the other one.
+/// One end of a forwarded connection. Dropping it closes the other end.
 struct Forwarded {
     near: DuplexStream,
     _carrying: JoinSet<()>,

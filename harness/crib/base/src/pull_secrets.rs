@@ -1,4 +1,4 @@
-//! Credentials for registries from a file, as `crib run` and `crib agent` take them.
+//! Registry credentials from a file (`--pull-secrets` of `crib run` and `crib agent`).
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,12 @@ use agent::objects::ObjectMap;
 
 use crate::named_text;
 
-/// What a file of credentials has.
+/// The contents of a credentials file.
 #[derive(Debug, Default)]
 pub struct PullSecrets {
-    /// Secrets, which pods name in `imagePullSecrets`.
+    /// Secrets that pods name in `imagePullSecrets`.
     objects: ObjectMap,
-    /// Docker's configuration, whose logins are for every pod.
+    /// Docker's configuration, whose credentials apply to all pods.
     logins: Option<PathBuf>,
 }
 
@@ -32,10 +32,10 @@ pub fn read(file: &Path) -> Result<PullSecrets, String> {
 }
 
 impl PullSecrets {
-    /// Sets whose logins every pod may use: those of the file, or else those of docker's configuration in the user's home
+    /// Sets the credentials that apply to all pods: those of the file, or else of docker's configuration in the user's home
     /// directory, as a kubelet uses root's. Returns the Secrets.
     pub fn apply(self, config: &mut ImageConfig) -> ObjectMap {
-        // The first file that exists counts.
+        // The first file that exists is used.
         if let Some(file) = self.logins {
             config.docker_configs.insert(0, file);
         }
@@ -47,7 +47,7 @@ impl PullSecrets {
     }
 }
 
-/// Whether a text is docker's `config.json`, and no manifest.
+/// Whether the text is docker's `config.json` and not a manifest.
 fn is_docker_config(text: &str) -> bool {
     let document: Result<serde_json::Value, _> = serde_json::from_str(text);
     document.is_ok_and(|document| document.get("auths").is_some() && document.get("kind").is_none())

@@ -26,8 +26,8 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Prints `crib: …` on standard error; ignores a closed standard error. With one write, because other processes may print there
-/// too. On a terminal, words of others cannot steer it.
+/// Prints `crib: …` on standard error; ignores a closed standard error. Uses a single write, because other processes may print
+/// there too. On a terminal, escapes control sequences.
 pub fn say(text: &str) {
     let mut stderr = io::stderr();
     let mut line = format!("crib: {text}\n");
@@ -42,12 +42,12 @@ pub fn complain(error: &dyn Error) {
     say(&chain(error));
 }
 
-/// The value; or prints the error with its causes, and returns how the command ends.
+/// Returns the value; or prints the error with its causes, and returns `exit`.
 pub fn or_complain<T>(result: Result<T, impl Error>, exit: Exit) -> Result<T, Exit> {
     or_say(result.map_err(|error| chain(&error)), exit)
 }
 
-/// The value; or prints the problem, and returns how the command ends.
+/// Returns the value; or prints the problem, and returns `exit`.
 pub fn or_say<T>(result: Result<T, String>, exit: Exit) -> Result<T, Exit> {
     result.map_err(|problem| {
         say(&problem);
@@ -55,16 +55,16 @@ pub fn or_say<T>(result: Result<T, String>, exit: Exit) -> Result<T, Exit> {
     })
 }
 
-/// The value; or prints `failed to …`, and returns [`Exit::NoRuntime`].
+/// Returns the value; or prints `failed to …`, and returns [`Exit::NoRuntime`].
 pub fn or_failed<T>(doing: &str, result: io::Result<T>) -> Result<T, Exit> {
     or_say(result.map_err(|error| format!("failed to {doing}: {error}")), Exit::NoRuntime)
 }
 
-/// The event loop of a command that has so many threads and child processes at a time.
+/// Builds the tokio runtime of a command that needs this number of threads and child processes at the same time.
 pub fn event_loop(builder: &mut Builder, threads: usize) -> Result<Runtime, Exit> {
     or_say(ensure_threads(threads), Exit::NoRuntime)?;
     let tokio = or_failed("start the event loop", builder.enable_all().build())?;
-    // Without a handler the kernel kills a process whose file gets too large (ulimit -f); with one, the write fails.
+    // Without a handler for SIGXFSZ, the kernel kills a process whose file exceeds ulimit -f; with a handler, the write fails.
     let entered = tokio.enter();
     let handled = signal(SignalKind::from_raw(nix::libc::SIGXFSZ)).map(drop);
     or_failed("install the handler of SIGXFSZ", handled)?;

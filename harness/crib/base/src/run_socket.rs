@@ -1,6 +1,6 @@
-//! The socket `run.sock` in the directory of a `crib run`: other commands ask there what the agent knows of its pods, watch its
-//! objects, add an ephemeral container to a pod, scale an object, or ask for the end of the run. One line of JSON each way; a watch has a line for
-//! each change.
+//! The socket `run.sock` in the directory of a `crib run`: other commands query the agent's status of the pods, watch the objects,
+//! add an ephemeral container to a pod, scale an object, or end the run. Each request and each response is one line of JSON; a
+//! watch returns a line for each change.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
@@ -15,17 +15,17 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The name of a link in the directory of a run whose path is too long for sockets.
+/// The name of a symbolic link in the directory of a run whose path is too long for a socket.
 const SOCKETS: &str = "sockets";
-/// What the name of the directory begins with that it leads to.
+/// The prefix of the name of the directory that the link points to.
 pub const SOCKETS_PREFIX: &str = "crib-sockets-";
 
-/// Where a run with this directory serves.
+/// The path of the socket of the run in this directory.
 pub fn path(run: &Path) -> PathBuf {
     directory(run).join("run.sock")
 }
 
-/// Where the runtime of a run with this directory serves.
+/// The path of the runtime's socket of the run in this directory.
 pub fn runtime_socket(run: &Path) -> PathBuf {
     directory(run).join("crib.sock")
 }
@@ -34,51 +34,51 @@ fn directory(run: &Path) -> PathBuf {
     elsewhere(run).unwrap_or_else(|| run.to_owned())
 }
 
-/// The directory of the sockets of a run, if it is not the run's own.
+/// The directory of a run's sockets, if it is not the run's own directory.
 pub fn elsewhere(run: &Path) -> Option<PathBuf> {
     let directory = std::fs::read_link(run.join(SOCKETS)).ok()?;
     directory.file_name()?.to_str()?.starts_with(SOCKETS_PREFIX).then_some(directory)
 }
 
-/// Has a run serve in another directory.
+/// Makes the run create its sockets in another directory.
 ///
 /// # Errors
-/// If the link cannot be made.
+/// Fails if the link cannot be created.
 pub fn serve_elsewhere(run: &Path, directory: &Path) -> io::Result<()> {
     std::os::unix::fs::symlink(directory, run.join(SOCKETS))
 }
 
-/// What a run is asked.
+/// A request to a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Its pods.
+    /// Returns the pods.
     Pods,
-    /// All of its objects.
+    /// Returns all objects.
     Objects,
-    /// Its pods, with another ephemeral container in one of them.
+    /// Adds an ephemeral container to a pod; returns the pods.
     AddEphemeralContainer {
         /// The pod's uid.
         pod: String,
         /// The container.
         container: Box<EphemeralContainer>,
     },
-    /// Another number of pods for an object.
+    /// Sets the number of pods of an object.
     Scale(Scale),
-    /// All of its objects, and then their changes until the run ends: a [`WatchEvent`] a line.
+    /// Returns all objects, and then their changes until the run ends: one [`WatchEvent`] per line.
     Watch,
-    /// Its pods, and then to end them and itself. Asking again changes nothing.
+    /// Ends the pods and the run; returns the pods. Idempotent.
     End,
-    /// Its pods, and then, where they are ending, to kill them.
+    /// Kills the pods if they are terminating; returns the pods.
     Kill,
 }
 
-/// How many pods an object is to have.
+/// A new number of pods for an object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
-    /// `apps/v1`.
+    /// Such as `apps/v1`.
     pub api_version: String,
-    /// `Deployment`.
+    /// Such as `Deployment`.
     pub kind: String,
     /// Its namespace.
     pub namespace: String,
@@ -86,71 +86,71 @@ pub struct Scale {
     pub name: String,
     /// The number of pods.
     pub replicas: i32,
-    /// The number that it is to have now; another one refuses the request.
+    /// The expected current number; if the number differs, the request is refused.
     pub current_replicas: Option<i32>,
 }
 
-/// What it answers.
+/// The response of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The pods, in the order of namespaces and names.
+    /// The pods, sorted by namespace and name.
     pub pods: Vec<PodAnswer>,
-    /// All objects as an API server has them, by kind, namespace and name, if they were asked for.
+    /// All objects as in the API server, sorted by kind, namespace and name, if they were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<Value>,
-    /// Why the request was refused, if it was.
+    /// Why the request was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// A change of an object, as an API server tells it to watchers.
+/// A change of an object, as in a watch of an API server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE", tag = "type", content = "object")]
 pub enum WatchEvent {
-    /// The object exists, or is new.
+    /// The object exists, or was created.
     Added(Value),
-    /// It has changed to this.
+    /// The object was updated to this.
     Modified(Value),
-    /// It is gone, and was this.
+    /// The object was deleted; this is its last state.
     Deleted(Value),
-    /// All objects that there were have been told: what follows are changes.
+    /// The end of the initial list; changes follow.
     Bookmark,
-    /// Why no more is told, though the run goes on.
+    /// Why the watch ended although the run continues.
     Error(String),
 }
 
-/// A pod, and what happened to it.
+/// A pod and its events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodAnswer {
-    /// With the status that the agent has of it.
+    /// The pod, with the agent's status of it.
     #[serde(with = "api::manifest::pod_json")]
     pub pod: Pod,
-    /// The oldest first.
+    /// Sorted by time, oldest first.
     pub events: Vec<EventAnswer>,
 }
 
-/// What a kubelet would record.
+/// An event that a kubelet would record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventAnswer {
     /// Normal or Warning.
     #[serde(rename = "type")]
     pub kind: String,
-    /// One word.
+    /// The reason, one word.
     pub reason: String,
-    /// A sentence.
+    /// The message, a sentence.
     pub message: String,
-    /// `spec.containers{NAME}`, or empty for the pod as a whole.
+    /// `spec.containers{NAME}`, or empty for the pod.
     pub field_path: String,
-    /// How often it happened.
+    /// The number of occurrences.
     pub count: u32,
-    /// When it first happened.
+    /// The time of the first occurrence.
     pub first_timestamp: Timestamp,
-    /// When it last happened.
+    /// The time of the last occurrence.
     pub last_timestamp: Timestamp,
 }
 
-/// A connection to a run, whose process it also knows.
+/// A connection to a run, and a pidfd of its process.
 #[derive(Debug)]
 pub struct RunConnection {
     stream: UnixStream,
@@ -159,12 +159,12 @@ pub struct RunConnection {
 }
 
 impl RunConnection {
-    /// Connects to the run with this directory; `None` if its command has ended.
+    /// Connects to the run in this directory; `None` if its command has ended.
     pub fn open(run: &Path) -> io::Result<Option<Self>> {
         Self::open_socket(&path(run))
     }
 
-    /// Asks the runtime of the run with this directory to end itself and its pods, if it serves.
+    /// Sends SIGTERM to the runtime of the run in this directory, if it is running; the runtime then removes its pods.
     pub fn end_runtime(run: &Path) -> io::Result<()> {
         let Some(runtime) = Self::open_socket(&runtime_socket(run))? else {
             return Ok(());
@@ -188,8 +188,8 @@ impl RunConnection {
             stream => stream?,
         };
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
-        // The process listens for as long as it lives. Should it end between the two steps, another process can have its id
-        // only after all others were used.
+        // The process holds the socket while it runs. If it ends between the two steps, its id is reused only after all other ids
+        // were used.
         match pidfd_open(peer.pid, PidfdFlags::empty()) {
             Ok(process) => Ok(Some(Self { stream, pid: peer.pid, process })),
             Err(rustix::io::Errno::SRCH) => Ok(None),
@@ -197,18 +197,18 @@ impl RunConnection {
         }
     }
 
-    /// The process.
+    /// The id of the process.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// How long an answer may take; after that, asking fails with [`io::ErrorKind::WouldBlock`].
+    /// Sets the timeout of a request. When it expires, [`Self::ask`] fails with [`io::ErrorKind::WouldBlock`].
     pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(timeout))?;
         self.stream.set_write_timeout(Some(timeout))
     }
 
-    /// Asks; `None` if the run is ending already.
+    /// Sends a request and returns the response; `None` if the run is already ending.
     pub fn ask(&mut self, request: Request) -> io::Result<Option<Answer>> {
         let mut line = serde_json::to_vec(&request)?;
         line.push(b'\n');
@@ -230,7 +230,7 @@ impl RunConnection {
         }
     }
 
-    /// Watches the objects. Each line of the stream is a [`WatchEvent`]; the run ends it.
+    /// Watches the objects. Each line of the stream is a [`WatchEvent`]; the stream ends when the run ends.
     pub fn watch(mut self) -> io::Result<UnixStream> {
         let mut line = serde_json::to_vec(&Request::Watch)?;
         line.push(b'\n');
@@ -238,13 +238,13 @@ impl RunConnection {
         Ok(self.stream)
     }
 
-    /// Waits until the process has ended, for this long at most; says whether it has.
+    /// Waits at most this long until the process has ended; returns whether it has.
     pub fn has_ended_within(&self, patience: Duration) -> io::Result<bool> {
         let mut ended = [PollFd::new(std::os::fd::AsFd::as_fd(&self.process), PollFlags::POLLIN)];
         let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
         match poll(&mut ended, patience) {
             Ok(count) => Ok(count > 0),
-            // It is asked again.
+            // The caller polls again.
             Err(nix::errno::Errno::EINTR) => Ok(false),
             Err(errno) => Err(errno.into()),
         }

@@ -1,6 +1,6 @@
-//! The stream of a runtime that serves Services in the pod network (`proto/services.proto`): how it is opened, and its tables.
+//! The stream with which a runtime serves Services in the pod network (`proto/services.proto`): opening it, and sending tables.
 //!
-//! A run leases addresses from it. The node of a cluster has those of the cluster, and opens it again when the runtime has been away.
+//! `crib run` leases its addresses over the stream. `crib agent` uses the cluster's addresses, and reopens the stream when it ends.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -15,23 +15,23 @@ use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-/// The waits before a stream is opened again: the first, and the longest.
+/// The first and the longest wait before a stream is reopened.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
-/// The wait for a runtime that does not serve Services: another one may take its place.
+/// The wait if the runtime does not serve Services: a different runtime may be started on the socket.
 const UNSUPPORTED: Duration = Duration::from_secs(60);
 
-/// A stream: where requests go, the answers, and the first one.
+/// A stream: the sender of requests, the responses, and the first response.
 pub type Opened =
     (mpsc::Sender<wire::ServeRequest>, Streaming<wire::ServeResponse>, wire::ServeResponse);
 
-/// Opens a stream with so many leased addresses.
+/// Opens a stream with this number of leased addresses.
 ///
 /// # Errors
-/// When the runtime does not serve Services, or not now.
+/// Fails if the runtime does not serve Services, or cannot at present.
 pub async fn open(client: &Client, addresses: u32) -> Result<Opened, Status> {
     let (requests, stream) = mpsc::channel(1);
     let first = wire::ServeRequest { addresses, table: None };
-    // There is room for one.
+    // The channel has capacity for one request.
     let _ = requests.try_send(first);
     let answers = client.services.clone().serve(ReceiverStream::new(stream)).await?;
     let mut answers = answers.into_inner();
@@ -44,7 +44,7 @@ pub async fn open(client: &Client, addresses: u32) -> Result<Opened, Status> {
     Ok((requests, answers, first))
 }
 
-/// Why a runtime serves no Services, in words.
+/// Why a runtime does not serve Services, as text.
 #[must_use]
 pub fn reason(status: &Status) -> String {
     if status.code() == Code::Unimplemented {
@@ -54,7 +54,7 @@ pub fn reason(status: &Status) -> String {
     }
 }
 
-/// A protocol, as the stream has it.
+/// A protocol on the wire.
 #[must_use]
 pub fn transport(transport: Transport) -> i32 {
     match transport {
@@ -63,7 +63,7 @@ pub fn transport(transport: Transport) -> i32 {
     }
 }
 
-/// A table, as the stream has it.
+/// A table on the wire.
 #[must_use]
 pub fn wire_table(table: &ServiceTable) -> wire::Table {
     let names = table.names.iter().map(|name| wire::Name {
@@ -110,7 +110,7 @@ fn texts(addresses: &[Ipv4Addr]) -> Vec<String> {
 pub struct Tables(watch::Sender<ServiceTable>);
 
 impl Tables {
-    /// The tables that are published from now on.
+    /// A receiver of the tables that are published after this call.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<ServiceTable> {
         self.0.subscribe()
@@ -123,18 +123,19 @@ impl ServiceNetwork for Tables {
     }
 }
 
-/// What has become of a stream.
+/// The state of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The latest table is served.
+    /// The runtime serves the latest table.
     Served,
-    /// The runtime has no such extension.
+    /// The runtime does not implement the extension.
     Unsupported,
-    /// None is served, for this reason, until the stream is opened again.
+    /// The runtime serves no table, for this reason, until the stream is reopened.
     Failed(String),
 }
 
-/// Has the runtime at a socket serve the tables, for ever, and says what becomes of them. Nothing is opened before the first one.
+/// Sends each table to the runtime at a socket until `tables` is closed, and reports the state of the stream. Opens the stream when
+/// the first table is published.
 pub async fn serve(
     socket: PathBuf,
     mut tables: watch::Receiver<ServiceTable>,
@@ -167,7 +168,7 @@ pub async fn serve(
     }
 }
 
-/// Sends each table over one stream, as long as tables come. Problems of single ports are logged once.
+/// Sends each table over one stream until `tables` is closed. Logs each problem of a port once.
 async fn follow(
     client: &Client,
     tables: &mut watch::Receiver<ServiceTable>,
@@ -180,7 +181,7 @@ async fn follow(
             changed = tables.changed() => if changed.is_err() {
                 return Ok(());
             },
-            // The runtime says nothing unless it is asked.
+            // The runtime sends nothing without a request.
             ended = answers.message() => {
                 let ended = ended?;
                 let what = ended.map_or("the runtime ended the stream", |_| "unexpected response");

@@ -1,4 +1,4 @@
-//! The signals that end a command: SIGINT, SIGTERM, and for a command at a terminal SIGHUP.
+//! The signals that end a command: SIGINT, SIGTERM and, for a command at a terminal, SIGHUP.
 
 use std::io;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-/// A signal that comes again within this time counts once: `timeout` of GNU coreutils sends its signal to the command and
-/// then to the group of processes that the command is in.
+/// A repeated signal within this time counts once: GNU `timeout` sends its signal to the command and then to the command's process
+/// group.
 pub const ECHO: Duration = Duration::from_millis(250);
 
-/// Signals that are heard from the moment it is made.
+/// Receives signals from its creation on.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
@@ -20,14 +20,14 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Hears SIGINT and SIGTERM from now on.
+    /// Starts receiving SIGINT and SIGTERM.
     pub fn listen() -> io::Result<Self> {
         let (interrupt, terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         Ok(Self { interrupt, terminate, hang_up: None, last: None })
     }
 
-    /// Hears SIGHUP too, unless the caller had it ignored, as `nohup` does.
+    /// Also receives SIGHUP, unless the parent process ignores it, as `nohup` does.
     pub fn and_hang_up(mut self) -> io::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status")?;
         if !is_ignored(&status, SignalKind::hangup().as_raw_value()) {
@@ -36,7 +36,7 @@ impl Signals {
         Ok(self)
     }
 
-    /// Returns the name of the next one. Cancel-safe: a signal that is not taken stays.
+    /// Returns the name of the next signal. Cancel-safe: a signal that was not returned is kept.
     pub async fn next(&mut self) -> &'static str {
         loop {
             let hang_up = async {
@@ -61,8 +61,8 @@ impl Signals {
     }
 }
 
-/// Waits for the end of standard input. A thread of its own reads it, because that cannot be given up; it ends with the
-/// process.
+/// Waits for the end of standard input. A separate thread reads it, because a blocking read cannot be cancelled; the thread ends
+/// with the process.
 pub async fn end_of_stdin() {
     let (closed, end) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
@@ -71,7 +71,7 @@ pub async fn end_of_stdin() {
         while io::Read::read(&mut stdin, &mut buffer).is_ok_and(|length| length > 0) {}
         let _ = closed.send(());
     });
-    // An error means that the thread is gone: standard input has ended in both cases.
+    // An error means that the thread has ended: standard input has ended in both cases.
     let _ = end.await;
 }
 

@@ -1,25 +1,24 @@
-//! ◆ Text of others on its way to a terminal: of manifests, runtimes, images and containers. Pure.
+//! ◆ Escapes untrusted text for a terminal: text from manifests, runtimes, images and containers. Pure.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 pub use harness::shown::reorders;
 
-/// `text` for a terminal: colours stay, and what would move its cursor, clear it or write its title and clipboard is shown
-/// instead of done, as the pictures of control characters (Unicode, U+2400). So is what would have it show letters in another
-/// order than they are in.
+/// `text` for a terminal: keeps colours. Control characters that move the cursor, clear the screen, or set the title or clipboard
+/// are replaced by their control pictures (Unicode, U+2400). Characters that change the order of letters are replaced too.
 #[must_use]
 pub fn tame(text: &str) -> String {
     shown(text, colour_sequence)
 }
 
-/// Like [`tame`], but removes colours too, since a colour can hide the text after it. For text that is not container output.
+/// Like [`tame`], but also removes colours, because a colour can hide the text after it. For text that is not container output.
 #[must_use]
 pub fn plain(text: &str) -> String {
     shown(text, |_| None)
 }
 
-/// `text` with sequences that `kept` finds the length of, in bytes, as they are.
+/// Escapes `text`, except for sequences for which `kept` returns a length in bytes.
 fn shown(text: &str, kept: impl Fn(&str) -> Option<usize>) -> String {
     let mut rest = text.strip_suffix('\r').unwrap_or(text);
     let mut tamed = String::with_capacity(rest.len());
@@ -40,15 +39,16 @@ fn shown(text: &str, kept: impl Fn(&str) -> Option<usize>) -> String {
     tamed
 }
 
-/// The length of the sequence for a colour or style (ECMA-48 SGR) that `text` begins with, in bytes.
+/// The length in bytes of the colour or style sequence (ECMA-48 SGR) at the start of `text`.
 fn colour_sequence(text: &str) -> Option<usize> {
     let parameters = text.strip_prefix("\x1b[")?;
     let length = parameters.find(|c: char| !matches!(c, '0'..='9' | ';' | ':'))?;
     parameters.get(length..)?.starts_with('m').then_some("\x1b[".len() + length + "m".len())
 }
 
-/// Escapes control characters, and those that change the order of letters, as `\uXXXX`: the JSON means the same, and is safe to
-/// print on a terminal. JSON has such characters in strings only, and its writers escape those below U+0020 themselves.
+/// Escapes control characters, and characters that change the order of letters, as `\uXXXX`: the JSON has the same meaning and is
+/// safe to print on a terminal. JSON contains such characters only in strings, and serialisers escape those below U+0020
+/// themselves.
 #[must_use]
 pub fn escape_json(json: &str) -> Cow<'_, str> {
     let steers = |c: char| matches!(c, '\u{7f}'..='\u{9f}') || reorders(c);

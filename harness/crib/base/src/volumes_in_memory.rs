@@ -1,8 +1,8 @@
-//! The directory on tmpfs for volumes that a kubelet keeps in memory: those with secrets.
+//! The tmpfs directory for volumes that a kubelet keeps in memory, such as Secret volumes.
 //!
-//! It is `memory` in the agent's root directory. Root mounts a tmpfs there, as a kubelet does for each volume; where that is not
-//! allowed, it is a link into a tmpfs that the box has. Other users always have a link: a mount of theirs would be in a namespace
-//! that the runtime does not see.
+//! Its path is `memory` in the agent's root directory. Root mounts a tmpfs there, as a kubelet does for each volume. If root cannot
+//! mount, and for all other users, the path is a symbolic link into an existing tmpfs: a mount by another user would be in a mount
+//! namespace that the runtime does not see.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,12 +17,12 @@ use nix::sys::statvfs::FsFlags;
 use nix::unistd::geteuid;
 use rustix::fs::{FlockOperation, flock};
 
-/// What the name of a directory begins with that is linked to.
+/// The prefix of the names of linked directories.
 const PREFIX: &str = "crib-memory-";
-/// What is added for the name of the link beside it, to where it is linked from.
+/// The suffix of the link next to a linked directory, which points back to the path of the first link.
 const ORIGIN: &str = ".origin";
 
-/// How the directory is made. To be called before the process enters a user namespace, in which the user has another id.
+/// The function that creates the directory. Must be called before the process enters a user namespace, which changes the user's id.
 #[must_use]
 pub fn maker() -> MakeInMemory {
     if geteuid().is_root() { mounted_at } else { linked_from }
@@ -33,7 +33,7 @@ fn mounted_at(at: &Path) -> Result<PathBuf, String> {
     made.map_or_else(|| linked_from(at), Ok)
 }
 
-/// Where directories are made that are linked to.
+/// The parents of linked directories.
 fn parents() -> Vec<PathBuf> {
     let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     of_user.into_iter().chain([PathBuf::from("/dev/shm")]).collect()
@@ -51,7 +51,7 @@ fn linked_from(at: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// That of an earlier process.
+/// The directory of an earlier process, if it is usable.
 fn found(at: &Path) -> Option<PathBuf> {
     let real = at.canonicalize().ok()?;
     let metadata = fs::symlink_metadata(&real).ok()?;
@@ -60,7 +60,7 @@ fn found(at: &Path) -> Option<PathBuf> {
     (is_own && is_usable(&real)).then_some(real)
 }
 
-/// Mounts a tmpfs. What is in it is not swapped out if the kernel knows how to (Linux 6.4).
+/// Mounts a tmpfs, with noswap if the kernel supports it (Linux 6.4).
 fn mounted(at: &Path) -> Option<PathBuf> {
     fresh(at).ok()?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
@@ -70,7 +70,7 @@ fn mounted(at: &Path) -> Option<PathBuf> {
     at.canonicalize().ok()
 }
 
-/// Makes a plain directory, where everything around it is in memory.
+/// Creates an ordinary directory if its parent is on a tmpfs.
 fn made(at: &Path) -> Option<PathBuf> {
     fs::create_dir_all(at.parent()?).ok()?;
     if !is_usable(at.parent()?) {
@@ -88,7 +88,7 @@ fn linked(at: &Path, parents: &[PathBuf]) -> Option<PathBuf> {
         let real = made.path().canonicalize().ok()?;
         fresh(at).and_then(|()| fs::remove_dir(at)).ok()?;
         symlink(&real, at).ok()?;
-        // Without it the directory is never taken for an orphan.
+        // Without this link, the directory is never recognised as an orphan.
         if let Ok(at) = std::path::absolute(at) {
             let _ = symlink(at, origin(&real));
         }
@@ -103,7 +103,7 @@ fn origin(directory: &Path) -> PathBuf {
     name.into()
 }
 
-/// Locks a directory until this process ends.
+/// Holds a lock on a directory until this process ends.
 fn hold(directory: &Path) {
     if let Ok(file) = File::open(directory)
         && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
@@ -112,8 +112,8 @@ fn hold(directory: &Path) {
     }
 }
 
-/// Removes directories of this user that are orphaned: no process uses them, and the root directory that led there has been
-/// removed without them, as a CI job's temporary directory is.
+/// Removes orphaned directories of this user: no process uses them, and their root directory was removed without them, for example
+/// with the temporary directory of a CI job.
 pub fn remove_orphans() {
     for parent in parents() {
         remove_orphans_in(&parent);
@@ -130,7 +130,7 @@ fn remove_orphans_in(parent: &Path) {
     }
 }
 
-/// The paths of directories in `parent` that have a link beside them to where they are linked from.
+/// The paths of directories in `parent` that have an origin link next to them.
 fn with_origins(parent: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let directories = entries.filter_map(|entry| {
@@ -141,8 +141,8 @@ fn with_origins(parent: &Path) -> Vec<PathBuf> {
     directories.collect()
 }
 
-/// The root directories of this user's agents that keep such volumes in a linked directory. The agents may be dead, and their
-/// root directories removed.
+/// The root directories of this user's agents that keep such volumes in a linked directory. The agents may have ended, and their
+/// root directories may have been removed.
 #[must_use]
 pub fn roots() -> Vec<PathBuf> {
     parents().iter().flat_map(|parent| roots_in(parent)).collect()
@@ -152,7 +152,7 @@ fn roots_in(parent: &Path) -> Vec<PathBuf> {
     let own = geteuid().as_raw();
     let roots = with_origins(parent).into_iter().filter_map(|linked| {
         let origin = origin(&linked);
-        // Others may write to /dev/shm too, and a link of theirs leads anywhere.
+        // Other users may write to /dev/shm too, and their links can point anywhere.
         if fs::symlink_metadata(&origin).ok()?.uid() != own {
             return None;
         }
@@ -163,7 +163,7 @@ fn roots_in(parent: &Path) -> Vec<PathBuf> {
     roots.collect()
 }
 
-/// The lock of a directory, if it is orphaned.
+/// Locks a directory if it is orphaned.
 fn lock_orphan(directory: &Path) -> Option<File> {
     let origin = origin(directory);
     let own = geteuid().as_raw();
@@ -172,7 +172,7 @@ fn lock_orphan(directory: &Path) -> Option<File> {
             return None;
         }
     }
-    // Only what is certainly gone counts: a path that cannot be followed may be another's to follow.
+    // The root directory must be missing: a path that this user cannot follow may be accessible to another user.
     let root = fs::symlink_metadata(fs::read_link(&origin).ok()?);
     if root.err()?.kind() != io::ErrorKind::NotFound {
         return None;
@@ -182,7 +182,7 @@ fn lock_orphan(directory: &Path) -> Option<File> {
     Some(file)
 }
 
-/// Makes an empty directory, also where a link leads nowhere any more.
+/// Creates an empty directory, and replaces a dangling link.
 fn fresh(at: &Path) -> io::Result<()> {
     fs::create_dir_all(at.parent().unwrap_or(at))?;
     let _ = fs::remove_file(at);
@@ -190,17 +190,17 @@ fn fresh(at: &Path) -> io::Result<()> {
     made.or_else(|error| if at.is_dir() { Ok(()) } else { Err(error) })
 }
 
-/// Whether a directory is in memory, and scripts in volumes there can be executed.
+/// Whether a directory is on a tmpfs without noexec, so that scripts in volumes can be executed.
 fn is_usable(directory: &Path) -> bool {
     statfs(directory).is_ok_and(|found| {
         found.filesystem_type() == TMPFS_MAGIC && !found.flags().contains(FsFlags::ST_NOEXEC)
     })
 }
 
-/// Removes the directory of an agent with this root directory, with all that is in it, if there is one.
+/// Removes the memory directory of the agent with this root directory, including its contents, if it exists.
 ///
 /// # Errors
-/// If something in it cannot be removed.
+/// Fails if a file cannot be removed.
 pub fn remove(root: &Path) -> io::Result<()> {
     let at = directory(root);
     if let Ok(target) = fs::read_link(&at) {
@@ -217,13 +217,13 @@ pub fn remove(root: &Path) -> io::Result<()> {
     Ok(file_tree::remove(&at)?)
 }
 
-/// The same, unless a pod has volumes there.
+/// Like [`remove`], unless a pod has volumes there.
 ///
 /// # Errors
-/// If something cannot be removed.
+/// Fails if a file cannot be removed.
 pub fn remove_if_empty(root: &Path) -> io::Result<()> {
     let first = fs::read_dir(directory(root)).ok().and_then(|mut entries| entries.next());
-    // A link may lead nowhere.
+    // The link may be dangling.
     if first.is_some() { Ok(()) } else { remove(root) }
 }
 
@@ -241,7 +241,7 @@ mod tests {
     fn orphan_is_removed_once_its_root_is_gone_and_no_process_holds_it() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().join("root");
-        // There is nothing to test without a tmpfs.
+        // The test needs a tmpfs.
         let Ok(parent) = tempfile::tempdir_in("/dev/shm") else { return };
         let parents = [parent.path().to_owned()];
         let Some(directory) = linked(&directory(&root), &parents) else { return };

@@ -1,11 +1,11 @@
-//! ◆ Which pods a run waits for when it ends, and how long still. Pure.
+//! ◆ The message about the pods that an ending run waits for. Pure.
 
 use jiff::Timestamp;
 
-/// How many pods are named.
+/// The maximum number of pods that the message names.
 const NAMED: usize = 3;
 
-/// The sentence about pods that end, each with the end of its grace period; `None` if there are none.
+/// The message about terminating pods, each with the end of its grace period; `None` without pods.
 #[must_use]
 pub fn sentence<'p>(
     pods: impl IntoIterator<Item = (&'p str, Timestamp)>,

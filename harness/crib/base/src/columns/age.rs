@@ -1,4 +1,4 @@
-//! ◆ Times as kubectl's tables have them. Pure.
+//! ◆ Durations in the format of kubectl's tables. Pure.
 
 use jiff::Timestamp;
 
@@ -7,7 +7,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// How long ago something was, as kubectl has it: `45s`, `3m10s`, `5h`, `2d`.
+/// The time since `then` in kubectl's format: `45s`, `3m10s`, `5h`, `2d`.
 ///
 /// Source: Kubernetes 1.36, apimachinery/pkg/util/duration/duration.go, HumanDuration.
 #[must_use]

@@ -1,4 +1,4 @@
-//! ◆ Fields of objects as cells show them. Pure.
+//! ◆ Fields of API objects as table cells. Pure.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::NONE;
 use super::age::age;
 
-/// What is shown where a field is not set.
+/// The cell for a field that is not set.
 pub const UNSET: &str = "<unset>";
 
 /// The field at a JSON pointer, if it is set.
@@ -14,12 +14,12 @@ pub fn field<'v>(object: &'v Value, pointer: &str) -> Option<&'v Value> {
     object.pointer(pointer).filter(|value| !value.is_null())
 }
 
-/// A text; empty if it is not set.
+/// A string; empty if it is not set.
 pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
     field(object, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A text, or what is shown where it is not set.
+/// A string, or `otherwise` if it is not set.
 pub fn text_or(object: &Value, pointer: &str, otherwise: &str) -> String {
     match text(object, pointer) {
         "" => otherwise.to_owned(),
@@ -42,12 +42,12 @@ pub fn list<'v>(object: &'v Value, pointer: &str) -> &'v [Value] {
     field(object, pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A list of text.
+/// A list of strings.
 pub fn texts<'v>(object: &'v Value, pointer: &str) -> Vec<&'v str> {
     list(object, pointer).iter().filter_map(Value::as_str).collect()
 }
 
-/// How many entries a map or list has.
+/// The number of entries of a map or list.
 pub fn count(object: &Value, pointer: &str) -> usize {
     match field(object, pointer) {
         Some(Value::Object(entries)) => entries.len(),
@@ -56,7 +56,7 @@ pub fn count(object: &Value, pointer: &str) -> usize {
     }
 }
 
-/// A map of text: `app=web,tier=front`, or `<none>`.
+/// A map of strings: `app=web,tier=front`, or `<none>`.
 pub fn pairs(object: &Value, pointer: &str) -> String {
     let map = field(object, pointer).and_then(Value::as_object);
     let pairs = map.into_iter().flatten();
@@ -66,7 +66,7 @@ pub fn pairs(object: &Value, pointer: &str) -> String {
     or(pairs.join(","), NONE)
 }
 
-/// Text, or what is shown where it is empty.
+/// `text`, or `otherwise` if it is empty.
 pub fn or(text: String, otherwise: &str) -> String {
     if text.is_empty() { otherwise.to_owned() } else { text }
 }
@@ -76,29 +76,29 @@ pub fn time(object: &Value, pointer: &str) -> Option<Timestamp> {
     text(object, pointer).parse().ok()
 }
 
-/// How long ago a time was.
+/// The time since the timestamp in a field.
 pub fn since(object: &Value, pointer: &str, now: Timestamp) -> String {
     time(object, pointer).map_or_else(|| "<unknown>".to_owned(), |then| age(then, now))
 }
 
-/// How long ago the object was created.
+/// The age of the object since its creation.
 pub fn age_of(object: &Value, now: Timestamp) -> String {
     since(object, "/metadata/creationTimestamp", now)
 }
 
-/// Whether the object was deleted and waits for its end.
+/// Whether the object has a deletion timestamp.
 pub fn is_terminating(object: &Value) -> bool {
     field(object, "/metadata/deletionTimestamp").is_some()
 }
 
-/// Whether the object has a condition that is true.
+/// Whether the object has a condition of this type with the status True.
 pub fn has_condition(object: &Value, kind: &str) -> bool {
     let of_kind = |condition: &&Value| text(condition, "/type") == kind;
     let mut conditions = list(object, "/status/conditions").iter().filter(of_kind);
     conditions.any(|condition| text(condition, "/status") == "True")
 }
 
-/// A label selector: `app=web,tier in (a,b),!canary`. One that is not set selects nothing.
+/// A label selector: `app=web,tier in (a,b),!canary`. A selector that is not set selects nothing.
 pub fn selector(object: &Value, pointer: &str) -> String {
     let Some(selector) = field(object, pointer) else {
         return NONE.to_owned();

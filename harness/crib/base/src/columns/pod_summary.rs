@@ -1,4 +1,4 @@
-//! ◆ Pods: READY, STATUS and RESTARTS. Pure.
+//! ◆ The columns READY, STATUS and RESTARTS of a pod. Pure.
 //!
 //! Source: Kubernetes 1.36, printPod of pkg/printers/internalversion/printers.go.
 
@@ -10,7 +10,7 @@ use super::fields::{
     field, flag, has_condition, is_terminating, list, number, text, text_or, time,
 };
 
-/// Whether the first condition of a type is true.
+/// Whether the first condition of this type is true.
 #[must_use]
 pub fn is_open(pod: &Value, kind: &str) -> bool {
     let mut conditions = list(pod, "/status/conditions").iter();
@@ -18,7 +18,7 @@ pub fn is_open(pod: &Value, kind: &str) -> bool {
     condition.is_some_and(|condition| text(condition, "/status") == "True")
 }
 
-/// How often containers were restarted, and when the last one was.
+/// The number of container restarts, and the time of the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restarts {
     count: i64,
@@ -26,7 +26,7 @@ pub struct Restarts {
 }
 
 impl Restarts {
-    /// Adds the resources of a container, from its status.
+    /// Adds the restarts in a container status.
     pub fn add(&mut self, container: &Value) {
         self.count += number(container, "/restartCount");
         self.last = self.last.max(time(container, "/lastState/terminated/finishedAt"));
@@ -42,12 +42,12 @@ impl Restarts {
     }
 }
 
-/// What the first columns say of a pod.
+/// The first columns of a pod's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSummary {
-    /// Containers that are ready, sidecars included.
+    /// The number of ready containers, including sidecars.
     pub ready: usize,
-    /// All of these containers.
+    /// The number of all containers, including sidecars.
     pub containers: usize,
     /// STATUS: a phase, or the reason why a container does not run.
     pub status: String,
@@ -56,7 +56,7 @@ pub struct PodSummary {
 }
 
 impl PodSummary {
-    /// Summarises a pod as an API server has it.
+    /// Summarises a pod in the API server's JSON.
     #[must_use]
     pub fn of(pod: &Value) -> Self {
         let init = InitContainers::of(pod);
@@ -136,7 +136,7 @@ fn is_sidecar(spec: &Value) -> bool {
     text(spec, "/restartPolicy") == "Always"
 }
 
-/// How a container ended: its reason, else its signal, else its exit code.
+/// How a container ended: its reason, or else its signal, or else its exit code.
 fn end(terminated: &Value) -> String {
     match (text(terminated, "/reason"), number(terminated, "/signal")) {
         ("", 0) => format!("ExitCode:{}", number(terminated, "/exitCode")),
@@ -145,12 +145,12 @@ fn end(terminated: &Value) -> String {
     }
 }
 
-/// How far the init containers are.
+/// The progress of the init containers.
 #[derive(Default)]
 struct InitContainers {
-    /// The status of the first one that has not finished.
+    /// The status of the first init container that has not finished.
     unfinished: Option<String>,
-    /// Sidecars that are ready.
+    /// The number of ready sidecars.
     ready: usize,
     restarts: Restarts,
     sidecar_restarts: Restarts,

@@ -1,7 +1,8 @@
-//! The names of runs in the background (`crib run --name`): a locked file for each, beside the entries of the runtimes.
+//! The names of background runs (`crib run --name`): a locked file for each name, in the same directory as the entries of the
+//! runtimes.
 //!
-//! The file `name.NAME` holds the path of the run's directory. The command holds its lock for as long as it lives, so that a name
-//! is free again when the command has ended, however it ended.
+//! The file `name.NAME` contains the path of the run's directory. The command holds a lock on it while it runs, so the name is free
+//! again after the command has ended, however it ended.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -15,10 +16,10 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::{lock, make_and_lock, sweep};
 
-/// What the names of the files begin with. Those of entries have no dot.
+/// The prefix of the files' names. The names of entries contain no dot.
 const PREFIX: &str = "name.";
 
-/// The name of a run: a DNS label (RFC 1123), as Kubernetes has them.
+/// The name of a run: a DNS label (RFC 1123), as in Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunName(String);
 
@@ -55,44 +56,44 @@ impl FromStr for RunName {
     }
 }
 
-/// Why a name cannot be taken.
+/// Why a name cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NameError {
-    /// Another run has it.
+    /// Another run uses it.
     #[error("a run named {name} exists: end it with `crib down {name}`, or choose another name")]
     InUse {
         /// The name.
         name: RunName,
     },
-    /// The file could not be made.
+    /// The file could not be created.
     #[error("failed to register the name {name} in {directory}")]
     Io {
         /// The name.
         name: RunName,
         /// The directory of the entries.
         directory: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// The name of this process's run. Dropping it gives the name back.
+/// The name of this process's run. Dropping it frees the name.
 #[derive(Debug)]
 pub struct TakenName {
     directory: PathBuf,
     path: PathBuf,
-    /// Locked.
+    /// Keeps the file locked.
     _file: File,
 }
 
 impl TakenName {
-    /// Takes a name for the run with this directory.
+    /// Reserves a name for the run in this directory.
     pub fn take(directory: &Path, name: &RunName, run: &Path) -> Result<Self, NameError> {
         let failed =
             |source| NameError::Io { name: name.clone(), directory: directory.to_owned(), source };
         let _lock = make_and_lock(directory).map_err(failed)?;
         let path = directory.join(format!("{PREFIX}{name}"));
-        // Not truncated before it is known that no living run has it.
+        // The file is truncated only after its lock shows that no run uses it.
         let file =
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
         let mut file = file.map_err(failed)?;
@@ -112,14 +113,14 @@ impl TakenName {
 
 impl Drop for TakenName {
     fn drop(&mut self) {
-        // What cannot be removed here is swept by the next reader.
+        // The next reader removes a file that cannot be removed here.
         let _lock = lock(&self.directory);
         let _ = std::fs::remove_file(&self.path);
         let _ = std::fs::remove_dir(&self.directory);
     }
 }
 
-/// A run in the background whose command lives.
+/// A background run whose command is running.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamedRun {
     /// Its name.
@@ -128,7 +129,7 @@ pub struct NamedRun {
     pub directory: PathBuf,
 }
 
-/// The runs that have names and live, in the order of the names.
+/// The running runs with names, sorted by name.
 pub fn named_runs(directory: &Path) -> io::Result<Vec<NamedRun>> {
     let _lock = match lock(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -146,7 +147,7 @@ pub fn named_runs(directory: &Path) -> io::Result<Vec<NamedRun>> {
     Ok(runs)
 }
 
-/// Whose name a file says.
+/// The name of the run that a file belongs to.
 pub(super) fn of_file(path: &Path) -> Option<RunName> {
     let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?;
     name.parse().ok()
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(endpoints(&directory).unwrap(), []);
         assert_eq!(named_runs(&directory).unwrap().len(), 1, "it is kept");
         drop(taken);
-        // What a killed command leaves: nobody holds the lock.
+        // A killed command leaves a file without a lock.
         make_and_lock(&directory).unwrap();
         std::fs::write(directory.join("name.dead"), "/run/dead").unwrap();
         assert_eq!(named_runs(&directory).unwrap(), []);
