@@ -70,7 +70,7 @@ pub struct RunArgs {
     /// Ready or succeed
     #[arg(long, requires = "name")]
     pub(crate) wait: bool,
-    /// This is the command in the background
+    /// Set for the process that runs in the background
     #[arg(long, hide = true, requires = "name")]
     pub(crate) detached: bool,
     #[command(flatten)]
@@ -94,13 +94,13 @@ pub struct RunArgs {
     pub(crate) seccomp_profiles: SeccompProfileArgs,
     #[command(flatten)]
     pub(crate) volumes: VolumesDirArgs,
-    /// Where other commands look for the runtimes of runs
+    /// Directory where other commands find the runtimes of runs
     #[arg(long, hide = true, default_value_os_t = live::directory())]
     pub(crate) live_dir: PathBuf,
 }
 
 impl RunArgs {
-    /// All manifests, those of `-f` last.
+    /// All manifests: the arguments, then those of `-f`.
     pub(crate) fn manifests(&self) -> Vec<PathBuf> {
         self.manifests.iter().chain(&self.filename).cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! What the runtime can do on this box: the isolation of its pods, and which of their limits it cannot apply.
+//! The runtime's capabilities on this machine: the isolation of its pods, and the resource limits that it cannot apply.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,28 +8,28 @@ use agent::pod_spec::dns;
 use api::pod::Pod;
 use harness::client::Client;
 
-/// How an ordinary user gets limits.
+/// How a user without root gets limits.
 const REMEDY: &str = "run crib as root, or in a cgroup that systemd delegates: systemd-run --user --scope -p Delegate=yes crib run …";
 
-/// Who maps the user ids of a rootless runtime's pods.
+/// The program that writes the uid_map of a rootless runtime's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdMapper {
-    /// Root itself.
+    /// Root writes it directly.
     Root,
-    /// newuidmap for a user, which cannot gain the privilege to map more than one id.
+    /// newuidmap, which cannot gain the privilege to map more than one id because of no_new_privs.
     NoNewPrivileges,
-    /// newuidmap for a user.
+    /// newuidmap.
     Other,
 }
 
 impl IdMapper {
-    /// The one of this process, whose user namespace is that of the pods.
+    /// The mapper of this process, which is in the pods' user namespace.
     pub(crate) fn of_process() -> Self {
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
         Self::of_map(&map, rustix::thread::no_new_privs().unwrap_or_default())
     }
 
-    /// `map` is that of a user namespace: the id inside, the id outside and how many.
+    /// `map` is the uid_map of a user namespace: the first id inside, the first id outside, and the number of ids.
     fn of_map(map: &str, no_new_privs: bool) -> Self {
         match map.split_whitespace().nth(1) {
             Some("0") => Self::Root,
@@ -39,23 +39,23 @@ impl IdMapper {
     }
 }
 
-/// What the runtime reports in its Status.
+/// The capabilities that the runtime reports in its Status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuntimeCapabilities {
     /// `root`, `rootless (65536 ids)` or `process`.
     pub(crate) isolation: String,
-    /// Why no stronger isolation is available, if the runtime had the choice.
+    /// Why no stronger isolation is available, if the runtime could choose.
     pub(crate) isolation_reason: Option<String>,
-    /// The resources whose limits are not applied, with the reason.
+    /// The resources whose limits are not applied, and the reason.
     not_applied: Option<(Vec<String>, String)>,
-    /// Why pods do not reach other hosts, if they do not.
+    /// Why pods cannot reach other hosts.
     pub(crate) no_egress: Option<String>,
-    /// The address at which pods reach the host, if there is one.
+    /// The address at which pods reach the host, if any.
     host: Option<IpAddr>,
 }
 
 impl RuntimeCapabilities {
-    /// Asks the runtime.
+    /// Calls Status of the runtime.
     pub(crate) async fn of_runtime(socket: &Path) -> Result<Self, tonic::Status> {
         let status = Client::new(socket).status().await?;
         Ok(Self::of_info(&status.info))
@@ -77,13 +77,13 @@ impl RuntimeCapabilities {
         }
     }
 
-    /// The names of the host for the pods' hosts files, as in podman and Docker.
+    /// The entries for the host in the pods' hosts files, as in podman and Docker.
     pub(crate) fn host_names(&self) -> Option<(IpAddr, Vec<String>)> {
         let names = ["host.containers.internal", "host.docker.internal"];
         Some((self.host?, names.map(str::to_owned).into()))
     }
 
-    /// How pods get more than one user id, if they have only one.
+    /// How to give pods more than one user id, if they have only one.
     pub(crate) fn single_id(&self, user: IdMapper) -> Option<&'static str> {
         self.isolation.contains("single id").then_some(match user {
             IdMapper::Root => {
@@ -98,12 +98,12 @@ impl RuntimeCapabilities {
         })
     }
 
-    /// Whether the pods' network, where Services are, is reached from the host. That of an ordinary user's pods is not.
+    /// Whether the host can reach the pod network, which has the Services. In rootless mode, it cannot.
     pub(crate) fn host_reaches_pods(&self) -> bool {
         !self.isolation.starts_with("rootless")
     }
 
-    /// Which pod does not reach Services because its network is the host's, in words; `None` if all that could want to do.
+    /// A message about a pod that cannot reach Services because it uses the host's network; `None` if there is no such pod.
     pub(crate) fn beside_services(&self, pods: &[Pod], has_services: bool) -> Option<String> {
         let wants = |pod: &&Pod| pod.host_network() && (has_services || dns::wants_cluster(pod));
         let first = pods.iter().find(wants)?;
@@ -115,7 +115,7 @@ impl RuntimeCapabilities {
         })
     }
 
-    /// Which limits of the pods are not applied, why, and what helps; `None` if all are.
+    /// A message about limits of the pods that are not applied, with the reason and the remedy; `None` if all limits are applied.
     pub(crate) fn dropped_limits(&self, pods: &[Pod]) -> Option<String> {
         let (names, reason) = self.not_applied.as_ref()?;
         let dropped: Vec<&String> =
@@ -130,7 +130,7 @@ impl RuntimeCapabilities {
     }
 }
 
-/// Whether the pod as a whole, or a container of it, has a limit of this resource.
+/// Whether the pod, or one of its containers, has a limit of this resource.
 fn has_limit(pod: &Pod, resource: &str) -> bool {
     let containers = pod.all_containers();
     containers

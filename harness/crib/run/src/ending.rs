@@ -1,4 +1,4 @@
-//! ◆ Why the pods end, in words. Pure.
+//! ◆ The reason for which the pods are ended, and their grace periods. Pure.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use compact::{Map, Set};
 
 use crate::lifecycle::Event;
 
-/// The grace period, in seconds, of a pod that names none, when the user waits for its end; that of podman.
+/// The grace period, in seconds, of a pod without terminationGracePeriodSeconds if the user waits for its end; as in podman.
 const IMPATIENT_GRACE: i64 = 10;
 
-/// How pods end when the run does.
+/// The grace periods of the pods at the end of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
-    /// The pods of manifests, and the objects that create pods, that name no grace period, if the user waits.
+    /// If the user waits: the pods of manifests, and the workloads, that set no grace period.
     without_grace: Set<String>,
 }
 
 impl Ending {
-    /// How they end after an event, if these name no grace period.
+    /// The grace periods after an event. `without_grace` are the pods and workloads that set no grace period.
     pub(super) fn of(event: Event, without_grace: &Set<String>) -> Self {
         let user_waits = matches!(event, Event::Signal | Event::Down);
         let without_grace = user_waits.then(|| without_grace.clone());
         Self { without_grace: without_grace.unwrap_or_default() }
     }
 
-    /// The grace period of a pod in seconds, if it is not its own.
+    /// The grace period of a pod in seconds, if it differs from the pod's own.
     pub(super) fn grace_seconds(&self, pod: &Pod, controllers: &Controllers) -> Option<i64> {
         let manifest = controllers.manifest_of(pod.uid());
         let manifest = manifest.unwrap_or_else(|| format!("pod {}", pod.full_name()));
@@ -35,7 +35,7 @@ impl Ending {
     }
 }
 
-/// The transition with the cause that the agent does not know: why its source lost the pod.
+/// Replaces the agent's cause of a removal, which does not name the reason, by the reason for which the run removed the pod.
 pub(super) fn with_cause_of_removal(
     mut transition: Transition,
     removed: &Map<PodUid, &str>,
@@ -46,7 +46,7 @@ pub(super) fn with_cause_of_removal(
     transition
 }
 
-/// Why the pods end.
+/// The reason for which the pods are ended.
 pub(super) fn cause_of_end(event: Event) -> &'static str {
     match event {
         Event::TimedOut => "--timeout expired",
@@ -56,7 +56,7 @@ pub(super) fn cause_of_end(event: Event) -> &'static str {
     }
 }
 
-/// The message when pods begin to end.
+/// The message at the start of the end.
 pub(super) fn ending(event: Event, grace: Duration) -> String {
     let why = match event {
         Event::TimedOut => "timed out: ",

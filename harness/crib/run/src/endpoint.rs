@@ -1,4 +1,4 @@
-//! How to reach the pods of a run from elsewhere.
+//! Prints the endpoint of a run's runtime.
 
 use crib_base::args::Output;
 use crib_base::report::say;
@@ -6,7 +6,7 @@ use crib_base::report::say;
 use crate::args::RunArgs;
 use crate::processes::root::Root;
 
-/// Prints the endpoint of the run's runtime, unless only the output of containers or JSON was asked for.
+/// Prints the endpoint, unless `--quiet` or `--output json` is given.
 pub(crate) fn announce(args: &RunArgs, root: &Root) {
     if !args.quiet && args.output == Output::Text {
         let socket = root.socket();

@@ -1,4 +1,5 @@
-//! What happens while pods run: signals, timer, runtime, agent and controllers are events, [`Lifecycle`] decides, the loop executes.
+//! The event loop of a run: signals, timers, the runtime, the agent and controllers send events, [`Lifecycle`] decides, the loop
+//! executes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,10 +47,10 @@ mod starting;
 pub(super) use self::start::Outside;
 use self::starting::{Starting, starter_gone};
 
-/// How long the agent and the runtime may take beyond the longest grace period of the pods.
+/// How long the agent and the runtime may take after the longest grace period of the pods.
 const EXTRA_GRACE: Duration = Duration::from_secs(15);
 
-/// How long the end takes before the pods that are waited for are printed, and until they are printed again.
+/// The delay after which an ending run prints the pods that it waits for, and the interval at which it prints them again.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 const NEXT_WAIT: Duration = Duration::from_secs(5);
 
@@ -58,30 +59,30 @@ const KILL_GRACE: i64 = 2;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// How long the agent may take to stop its tasks; pods are not waited for.
+/// The timeout for the agent to stop its tasks; it does not wait for pods.
 const STOP_AGENT: Duration = Duration::from_secs(10);
 
-/// Everything that lives while pods run.
+/// The state of a run while its pods run.
 pub(super) struct Loop {
     agent: Agent,
-    /// The agent's cluster.
+    /// The store, as the cluster of the agent.
     cluster: Arc<StoreCluster>,
-    /// What the store has of the agent's reports.
+    /// The agent's reports that are written to the store.
     reports: watch::Receiver<Arc<Reports>>,
     transitions: mpsc::UnboundedReceiver<Transition>,
     readiness: mpsc::UnboundedReceiver<ReadinessChange>,
     events: mpsc::UnboundedReceiver<PodEvent>,
-    /// The node ports that are served, and what goes wrong with Services; ends when none are served.
+    /// Notes about node ports that are now served, and about problems with Services; closed if no Services are served.
     service_notes: mpsc::UnboundedReceiver<String>,
-    /// All objects, and the agent's pods.
+    /// The store's objects, and the pods of the agent.
     hub: Hub,
     manifest_pods: ManifestObjects<Pod>,
-    /// The objects of manifests that create pods.
+    /// The workloads of manifests.
     manifest_workloads: ManifestObjects<Workload>,
     keep: bool,
-    /// Whether only output of containers and errors are printed.
+    /// Whether informational notes are omitted.
     is_quiet: bool,
-    /// The warnings about manifests that were printed.
+    /// The warnings that were printed.
     warned: Set<String>,
     objects: Arc<ObjectStore>,
     /// The runtime's socket.
@@ -89,29 +90,29 @@ pub(super) struct Loop {
     services: Services,
     /// The Secrets of `--pull-secrets`.
     pull_secrets: ObjectMap,
-    /// The manifests after each change.
+    /// Receives the manifests after each change.
     reloaded: Option<mpsc::UnboundedReceiver<Reloaded>>,
-    /// What other commands ask.
+    /// Receives requests of other commands.
     questions: mpsc::UnboundedReceiver<Question>,
-    /// What happened to the pods.
+    /// The events of the pods.
     history: History,
-    /// How the pods end, once the run ends.
+    /// The grace periods of the pods, once the run is ending.
     ending: Option<Ending>,
-    /// When the pods that are waited for are printed next.
+    /// When the pods that the run waits for are printed next.
     waiting_due: Option<Alarm>,
-    /// The pods of manifests, and the objects that create pods, that name no grace period.
+    /// The pods of manifests, and the workloads, that set no grace period.
     without_grace: Set<String>,
-    /// The objects that roll out a change.
+    /// The workloads whose rollouts are in progress.
     rollouts: Rollouts,
-    /// Whether the run goes on when its pods have ended, until `crib down`.
+    /// Whether the run continues until `crib down` after its pods have ended.
     in_background: bool,
     /// The command at the terminal, until the pods have started.
     starting: Option<Starting>,
-    /// The controllers of the objects that create the other pods.
+    /// The controllers of the workloads.
     manager: Manager,
-    /// When they are to look again.
+    /// When the controllers sync next.
     controllers_due: Option<Alarm>,
-    /// The lines about the pods of manifests that had failed when the end began.
+    /// The messages about the pods of manifests that had failed before the end began.
     failures: Option<Vec<String>>,
     lifecycle: Lifecycle,
     notes: Notes,
@@ -123,7 +124,7 @@ pub(super) struct Loop {
 }
 
 impl Loop {
-    /// Runs until the lifecycle ends, then prints the last lines and stops the agent. Does not touch the pods.
+    /// Runs until the lifecycle ends, then prints the last lines and stops the agent. Does not end the pods.
     pub(super) async fn run(mut self, daemon: &mut Daemon, signals: &mut Signals) -> Exit {
         let exit = loop {
             let event = self.next(daemon, signals).await;
@@ -131,7 +132,7 @@ impl Loop {
                 break exit;
             }
         };
-        // The latest reports, too.
+        // Includes the latest reports.
         self.cluster.take(&mut self.agent.reports(), SystemClock.now());
         let reports = self.reports.borrow_and_update().clone();
         self.take_reports(&reports);
@@ -167,8 +168,8 @@ impl Loop {
     /// Waits for the next event of the lifecycle.
     async fn next(&mut self, daemon: &mut Daemon, signals: &mut Signals) -> Event {
         loop {
-            // Every arm is cancel-safe: channels and signals keep what is not taken, and alarms and a child can be waited
-            // for again.
+            // Every arm is cancel-safe: channels and signals keep unreceived items, and timers and the child process can be awaited
+            // again.
             tokio::select! {
                 _ = signals.next() => return Event::Signal,
                 Some(()) = self.output_closed.recv() => return Event::OutputClosed,
@@ -229,7 +230,7 @@ impl Loop {
 
     /// Passes reports to the view and the notes, and log directories to the tail.
     fn take_reports(&mut self, reports: &Arc<Reports>) {
-        // In the background, `crib logs` reads them.
+        // A background run does not print logs; `crib logs` reads them.
         let followed = (!self.in_background).then(|| reports.values());
         for pod in followed.into_iter().flatten() {
             for container in &pod.containers {
@@ -259,7 +260,7 @@ impl Loop {
         self.report_start(reports);
     }
 
-    /// Has the controllers decide, carries that out, and has them write what becomes of their objects.
+    /// Syncs the controllers, applies their changes, and writes the statuses of their objects.
     fn control(&mut self, reports: &Reports, now: Timestamp) {
         let changes = self.manager.sync(&Reported(reports), now);
         self.apply(changes);
@@ -268,7 +269,7 @@ impl Loop {
         }
     }
 
-    /// Prints how far changed objects are.
+    /// Prints the progress of rollouts.
     fn print_rollouts(&mut self, shown: &Shown, now: Timestamp) {
         if self.rollouts.is_empty() {
             return;
@@ -286,7 +287,7 @@ impl Loop {
         State { reports, shown: Shown { next_job, ..self.hub.shown() } }
     }
 
-    /// Carries out what the controllers want.
+    /// Applies the changes of the controllers.
     fn apply(&mut self, changes: Changes) {
         self.controllers_due = changes.again.map(alarm_at);
         if !changes.created.is_empty() || !changes.deleted.is_empty() {
@@ -309,20 +310,20 @@ impl Loop {
         }
     }
 
-    /// Prints a warning once in this run.
+    /// Prints a warning unless it was printed before.
     fn warn(&mut self, warning: String) {
         if self.warned.insert(warning.clone()) {
             self.printer.note(format!("warning: {warning}"));
         }
     }
 
-    /// The lines about the pods of manifests that have failed.
+    /// The messages about the pods of manifests that have failed.
     fn failures_of_manifests(&self, reports: &Reports) -> Vec<String> {
         let pods = self.manifest_pods.uids().iter().filter_map(|uid| reports.get(uid));
         lines::failures(pods)
     }
 
-    /// The lines at the end about pods that failed.
+    /// The messages at the end of the run about pods that failed.
     fn failures(&mut self, exit: Exit, reports: &Reports) -> Vec<String> {
         if exit == Exit::PodFailed {
             let own = reports.values().filter(|pod| self.hub.ended_by_itself(&pod.uid));
@@ -337,14 +338,14 @@ impl Loop {
 
     fn count(&self, reports: &Reports) -> PodCounts {
         let mut tally = self.manager.controllers().tally();
-        // The next change may bring more pods.
+        // The next change of the manifests may add pods.
         tally.open += usize::from(self.reloaded.is_some());
-        // The run stays until `crib down`, so that its result can be looked at.
+        // A background run continues until `crib down`, so that its result can be inspected.
         tally.open += usize::from(self.in_background);
         count_pods(self.manifest_pods.uids(), tally, reports, self.keep)
     }
 
-    /// Ends the pods that can never succeed. A kubelet tries for ever, and so does `crib agent`; this command has an end.
+    /// Deletes the pods that can never run. A kubelet and `crib agent` retry forever, but this command must end.
     fn end_refused(&mut self, reports: &Reports) {
         let wanted = self.manifest_pods.uids().clone();
         let refused = |pod: &Pod| {
@@ -353,7 +354,7 @@ impl Loop {
         self.delete(|pod| refused(pod).then_some("it cannot run"), Deletion::Refused);
     }
 
-    /// Deletes the pods of which `why` knows why; while the run ends all are stopped.
+    /// Deletes the pods for which `why` returns a reason. While the run is ending, they count as stopped.
     fn delete(&mut self, why: impl Fn(&Pod) -> Option<&'static str>, deletion: Deletion) {
         let (controllers, ending) = (self.manager.controllers(), self.ending.as_ref());
         let grace = |pod: &Pod| ending?.grace_seconds(pod, controllers);
@@ -361,12 +362,12 @@ impl Loop {
         self.hub.delete(why, grace, deletion, SystemClock.now());
     }
 
-    /// Ends the pods that `which` chooses, because the run ends.
+    /// Deletes the pods that match `which`, because the run is ending.
     fn end(&mut self, which: impl Fn(&Pod) -> bool, why: &'static str) {
         self.delete(|pod| which(pod).then_some(why), Deletion::Stopped);
     }
 
-    /// Executes the step for an event; `Some` when the run is over.
+    /// Executes the step for an event; returns the exit code when the run is over.
     fn follow(&mut self, event: Event) -> Option<Exit> {
         let limit = match self.lifecycle.on(event) {
             Step::Wait => return None,
@@ -385,7 +386,7 @@ impl Loop {
                 self.printer.note(ending(event, grace));
                 self.ending = Some(how);
                 self.waiting_due = Some(Alarm::now() + FIRST_WAIT);
-                // Those that end from now on have not failed by themselves.
+                // Pods that end from now on are stopped by the run: they are not failures.
                 self.failures = Some(self.failures_of_manifests(&reports));
                 let mut changes = self.manager.end(&Reported(&reports), now);
                 for (_, why) in &mut changes.deleted {
@@ -405,9 +406,9 @@ impl Loop {
                 EXTRA_GRACE
             }
         };
-        // A grace period that no clock can add is one that is never over.
+        // No deadline if the grace period exceeds the range of the clock.
         self.overdue = Alarm::now().checked_add(limit);
-        // When nothing runs there will be no report to wait for.
+        // If no pod runs, there will be no further report.
         let reports = self.reports.borrow().clone();
         match self.lifecycle.on(Event::Reported(self.count(&reports))) {
             Step::Finish(exit) => Some(exit),
@@ -416,15 +417,15 @@ impl Loop {
     }
 }
 
-/// When tokio's clock shows a time.
+/// Converts a timestamp to an instant of tokio's clock.
 fn alarm_at(at: Timestamp) -> Alarm {
     let wait = Duration::try_from(at.duration_since(SystemClock.now())).unwrap_or_default();
     let now = Alarm::now();
-    // One that is farther away than clocks go is looked at again in a day.
+    // A time beyond the range of the clock is checked again in a day.
     now.checked_add(wait).unwrap_or(now + DAY)
 }
 
-/// The next message; waits for ever where there is no channel.
+/// The next message; waits forever without a channel.
 async fn next_of<T>(channel: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<T> {
     match channel {
         Some(channel) => channel.recv().await,
@@ -432,7 +433,7 @@ async fn next_of<T>(channel: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<
     }
 }
 
-/// Returns at `at`; never if `None`.
+/// Sleeps until `at`; forever if `None`.
 async fn alarm(at: Option<Alarm>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,

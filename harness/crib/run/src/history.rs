@@ -1,4 +1,4 @@
-//! ◆ What happened to the pods of a run: the latest events, for commands that ask. Pure.
+//! ◆ The latest events of a run's pods, for queries of other commands. Pure.
 
 use std::collections::VecDeque;
 
@@ -6,17 +6,17 @@ use agent::Event;
 use api::pod::PodUid;
 use crib_base::run_socket::EventAnswer;
 
-/// How many events are kept. A CronJob may run for years.
+/// The maximum number of events to keep: a CronJob may run for years.
 const MOST: usize = 1000;
 
-/// The latest events of all pods, each with its last count, the one that happened last at the end.
+/// The latest events of all pods, each with its latest count, sorted by their last occurrence.
 #[derive(Debug, Default)]
 pub(super) struct History {
     events: VecDeque<Event>,
 }
 
 impl History {
-    /// One more, or one that happened again.
+    /// Adds an event, or updates a repeated one.
     pub(super) fn add(&mut self, event: Event) {
         let same = |old: &Event| {
             (&old.object, old.kind, &old.reason, &old.message)
@@ -29,7 +29,7 @@ impl History {
         }
     }
 
-    /// Those of a pod.
+    /// The events of a pod.
     pub(super) fn of(&self, uid: &PodUid) -> Vec<EventAnswer> {
         let of_pod = self.events.iter().filter(|event| event.object.uid == *uid);
         let answer = |event: &Event| EventAnswer {

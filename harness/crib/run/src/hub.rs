@@ -1,8 +1,8 @@
 //! The objects of a run in one store, where manifests, controllers and the agent meet.
 //!
-//! Pods are created and deleted here, by manifests and controllers; the agent watches the store ([`StoreCluster`]), where its reports
-//! become their statuses. A deleted pod stays in the store until the agent has removed it. Of one that was stopped, or can never
-//! run, the last state stays here.
+//! Manifests and controllers create and delete pods here; the agent watches the store ([`StoreCluster`]), which records the agent's
+//! reports as pod statuses. A deleted pod stays in the store until the agent has removed it. The hub keeps the last state of pods
+//! that were stopped or can never run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,39 +29,39 @@ mod known_pod;
 pub(crate) use known_pod::Deletion;
 use known_pod::KnownPod;
 
-/// What changed manifests did to the objects that they have.
+/// The effect of changed manifests on the objects that are neither pods nor workloads.
 #[derive(Debug, Default)]
 pub(super) struct ReplacedObjects {
-    /// Those that existed, and have changed.
+    /// The existing objects that were changed.
     pub(super) changed: Vec<Key>,
-    /// Why others stay as they were, each in a sentence.
+    /// Warnings about objects that were not changed.
     pub(super) warnings: Vec<String>,
 }
 
-/// Where objects come from, for messages.
+/// The source of objects in error messages.
 const STORE: &str = "store";
 
-/// The store of a run, and the agent's part of it.
+/// The store of a run, and the pods of the agent.
 pub(super) struct Hub {
     store: Store,
-    /// The node of all pods.
+    /// The name of the node of all pods.
     node: String,
-    /// The changes of pods.
+    /// A watch of the pods.
     watch: Watch,
-    /// The pods that the agent is to run, in the order of their creation.
+    /// The pods that the agent runs, in the order of their creation.
     desired: Vec<Pod>,
-    /// Why the others were deleted.
+    /// The reasons for which pods were deleted.
     deleted: Map<PodUid, &'static str>,
     /// The pods that are shown.
     pods: Map<PodUid, KnownPod>,
-    /// How many pods were removed and are not shown any more.
+    /// The number of removed pods that are no longer shown.
     removed: usize,
-    /// The objects of manifests that are no pods and create none.
+    /// The objects of manifests that are neither pods nor workloads.
     others: Set<Key>,
 }
 
 impl Hub {
-    /// The hub of an empty store.
+    /// Creates the hub of an empty store.
     pub(super) fn new(cluster: &StoreCluster) -> Option<Self> {
         let store = cluster.store().clone();
         let pods = Selection::of(Kind::pod());
@@ -78,18 +78,18 @@ impl Hub {
         })
     }
 
-    /// The pods that the agent is to run.
+    /// The pods that the agent runs.
     pub(super) fn desired(&self) -> &[Pod] {
         &self.desired
     }
 
-    /// Why pods were deleted.
+    /// The reasons for which pods were deleted.
     pub(super) fn deleted(&self) -> &Map<PodUid, &'static str> {
         &self.deleted
     }
 
-    /// The pods that are shown, as an API server would have them, in the order of namespaces and names. Beside a pod there may be
-    /// one of the same name that ends.
+    /// The pods that are shown, as in an API server, sorted by namespace and name. A terminating pod may be listed in addition to
+    /// its successor of the same name.
     pub(super) fn pods(&self) -> Vec<Arc<Object>> {
         let mut pods: Vec<Arc<Object>> =
             self.pods.values().map(|known| known.object.clone()).collect();
@@ -97,24 +97,24 @@ impl Hub {
         pods
     }
 
-    /// What is shown of the pods.
+    /// The view of the pods.
     pub(super) fn shown(&self) -> Shown {
         let pods = self.pods.values().map(|known| known.shown.clone());
         Shown { pods: pods.collect(), removed: self.removed, next_job: None }
     }
 
-    /// Whether a pod is shown, and was not told to end while it ran.
+    /// Whether a pod is shown and was not stopped while it ran.
     pub(super) fn ended_by_itself(&self, uid: &PodUid) -> bool {
         self.pods.get(uid).is_some_and(|known| !known.was_stopped)
     }
 
-    /// The pods that were told to end and have not, each with the end of its grace period.
+    /// The terminating pods, each with the end of its grace period.
     pub(super) fn ending(&self) -> impl Iterator<Item = (String, Timestamp)> {
         let pods = self.pods.values();
         pods.filter_map(|known| Some((known.shown.full_name(), known.ends_at()?)))
     }
 
-    /// How long the pods may take to end, each by this grace period in seconds.
+    /// The time until the last pod must have ended. `grace` returns the grace period of a pod in seconds.
     pub(super) fn longest_end(&self, grace: impl Fn(&Pod) -> i64, now: Timestamp) -> Duration {
         let has_ended = |pod: &&Pod| {
             let known = self.pods.get(pod.uid());
@@ -126,29 +126,29 @@ impl Hub {
         Duration::from_secs(u64::try_from(longest).unwrap_or_default())
     }
 
-    /// The pods that can never run are tried again.
+    /// Forgets the pods that could never run, so that they are retried.
     pub(super) fn forget_refused(&mut self) {
         self.pods.retain(|_, known| known.is_in_store || known.deletion != Some(Deletion::Refused));
     }
 
-    /// All objects, by kind, namespace and name.
+    /// All objects, sorted by kind, namespace and name.
     pub(super) fn objects(&self) -> Vec<Value> {
         let all = self.store.list(&Selection::default()).items;
         all.iter().map(|object| object.value.clone()).collect()
     }
 
-    /// All objects, and the changes after them.
+    /// All objects, and a watch of later changes.
     pub(super) fn watch(&self) -> Option<(List, Watch)> {
         let list = self.store.list(&Selection::default());
         let watch = written(self.store.watch(Selection::default(), list.version))?;
         Some((list, watch))
     }
 
-    /// Creates pods. One that has the name of another, which ends, takes its place in the store.
+    /// Creates pods. A pod replaces a terminating pod of the same name in the store.
     pub(super) fn create(&mut self, pods: Vec<Pod>, now: Timestamp) {
         for pod in pods {
             let key = Key::pod(pod.namespace(), pod.name());
-            // The agent still ends it.
+            // The agent continues to terminate the old pod.
             if let Some(old) = self.store.get(&key).ok().filter(|old| old.is_terminating()) {
                 written(self.store.delete(&key, &DeleteOptions::now(), now));
                 if let Some(known) = self.pods.get_mut(&PodUid::new(old.uid())) {
@@ -164,13 +164,13 @@ impl Hub {
         }
     }
 
-    /// Replaces the specs and metadata of pods that there are.
+    /// Updates the specs and metadata of existing pods.
     pub(super) fn update(&mut self, pods: &[Pod]) {
         for pod in pods {
             let Some(old) = self.desired.iter_mut().find(|old| old.uid() == pod.uid()) else {
                 continue;
             };
-            // Manifests have no ephemeral containers, and do not remove any.
+            // A manifest does not contain the ephemeral containers that were added; they are kept.
             let pod = pod.with_ephemeral_containers_of(old);
             if !pod.is_updated_from(old) {
                 continue;
@@ -185,7 +185,7 @@ impl Hub {
         }
     }
 
-    /// Adds an ephemeral container to a pod, as an API server does, and has the agent start it.
+    /// Adds an ephemeral container to a pod, as an API server does; the agent starts it.
     pub(super) fn add_ephemeral_container(
         &mut self,
         uid: &PodUid,
@@ -207,7 +207,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Changes how many pods an object is to have, as its subresource does.
+    /// Sets the number of replicas of an object, as the scale subresource does.
     pub(super) fn scale(&self, scale: &Scale) -> Result<(), String> {
         let kind = Kind::of(&scale.api_version, &scale.kind);
         let key = Key::new(kind, &scale.namespace, &scale.name);
@@ -224,7 +224,7 @@ impl Hub {
         scaled.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Deletes the pods of which `why` knows why, each with its own grace period or that of `grace`.
+    /// Deletes the pods for which `why` returns a reason, each with the grace period that `grace` returns, or else its own.
     pub(super) fn delete(
         &mut self,
         why: impl Fn(&Pod) -> Option<&'static str>,
@@ -252,7 +252,7 @@ impl Hub {
         self.desired = kept;
     }
 
-    /// Shortens the grace periods of the pods that end.
+    /// Shortens the grace periods of the terminating pods.
     pub(super) fn shorten(&mut self, seconds: i64, now: Timestamp) {
         for known in self.pods.values_mut() {
             if known.is_in_store && known.ends_at().is_some() {
@@ -266,13 +266,13 @@ impl Hub {
         }
     }
 
-    /// Takes what the agent has changed in the store, and reports, which say when a pod is over.
+    /// Applies the store's changes of pods, and the agent's reports, which show which pods have ended.
     pub(super) fn observe(&mut self, reports: &Reports, now: Timestamp) {
         self.follow();
         let (store, removed) = (&self.store, &mut self.removed);
         self.pods.retain(|uid, pod| {
             let report = reports.get(uid);
-            // One that was stopped keeps what was seen last.
+            // A stopped pod keeps its last status.
             if let Some(report) = report.filter(|_| !pod.is_in_store)
                 && pod.shown.end != PodEnd::Stopped
                 && pod.status.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &report.status))
@@ -283,7 +283,7 @@ impl Hub {
             if pod.deletion.is_some() && report.is_none_or(|report| report.finished) {
                 pod.set_over();
             }
-            // One that was deleted before the agent saw it never runs.
+            // A pod that was deleted before the agent saw it never runs.
             let is_gone = report.is_none_or(|report| report.removed);
             let Some(deletion) = pod.deletion.filter(|_| is_gone) else {
                 return true;
@@ -299,7 +299,7 @@ impl Hub {
         });
     }
 
-    /// Takes the changes of the pods in the store.
+    /// Applies the watch events of pods.
     fn follow(&mut self) {
         loop {
             match self.watch.try_next() {
@@ -316,7 +316,7 @@ impl Hub {
                     }
                 }
                 Ok(None) => return,
-                // The store does not remember what was missed.
+                // The watch has missed changes that the store no longer has; list the pods again.
                 Err(_) => {
                     let selection = Selection::of(Kind::pod());
                     let list = self.store.list(&selection);
@@ -345,14 +345,14 @@ impl Hub {
         }
     }
 
-    /// Creates objects whose pods controllers create.
+    /// Creates workloads.
     pub(super) fn create_workloads(&mut self, workloads: &[Workload], now: Timestamp) {
         for workload in workloads {
             written(self.store.create(without_cluster(workload.json()), now));
         }
     }
 
-    /// Takes what has happened to these objects.
+    /// Applies changes of workloads.
     pub(super) fn apply_workloads(&mut self, applied: &Applied<Workload>, now: Timestamp) {
         for (old, _) in &applied.ended {
             let options = DeleteOptions::now().with_uid(ManifestObject::uid(old));
@@ -367,7 +367,7 @@ impl Hub {
         self.create_workloads(&applied.started, now);
     }
 
-    /// Replaces the objects of manifests that are no pods and create none: those that are missing are deleted.
+    /// Replaces the objects of manifests that are neither pods nor workloads; deletes the ones that are missing in `values`.
     pub(super) fn set_others(&mut self, values: Vec<Value>, now: Timestamp) -> ReplacedObjects {
         let (mut kept, mut replaced) = (Set::new(), ReplacedObjects::default());
         for value in values {
@@ -377,7 +377,7 @@ impl Hub {
             };
             let set = match self.store.get(&key) {
                 Ok(old) => {
-                    // A manifest may have got another one: the object stays the same.
+                    // A changed manifest may set or generate a different uid, but the object keeps its uid.
                     value["metadata"]["uid"] = Value::String(old.uid().to_owned());
                     let new = self.store.update(value, Part::Main);
                     match &new {
@@ -403,7 +403,7 @@ impl Hub {
         replaced
     }
 
-    /// The objects of manifests that pods refer to, as they are in the store, for the agent. It binds claims itself.
+    /// The store's objects that pods refer to, for the agent. The agent binds claims itself, so existing bindings are left out.
     pub(super) fn referred(&self) -> ObjectMap {
         let mut referred = ObjectMap::default();
         for key in &self.others {
@@ -424,7 +424,7 @@ impl Hub {
     }
 }
 
-/// A sentence about an object that the store does not change.
+/// A message about an object whose change the store rejected.
 fn stays(key: &Key, old: &Value, why: &str) -> String {
     let object = format!("{} {}/{}", key.kind.name.to_lowercase(), key.namespace, key.name);
     match old["immutable"] == true {
@@ -435,8 +435,8 @@ fn stays(key: &Key, old: &Value, why: &str) -> String {
     }
 }
 
-/// An object without what the cluster had added that it was printed in, as by `kubectl get -o yaml`: its version there, its node,
-/// and finalizers, whose controllers are not here.
+/// The object without the fields that a cluster added, which `kubectl get -o yaml` prints: its resource version, its node, and its
+/// finalizers, whose controllers do not exist here.
 fn without_cluster(mut value: Value) -> Value {
     if let Some(metadata) = value["metadata"].as_object_mut() {
         metadata.retain(|field, _| field != "resourceVersion" && field != "finalizers");

@@ -1,4 +1,4 @@
-//! Manifests: read, checked beside this machine, watched, and what their changes do.
+//! Manifests: reading, checks against this machine, watching, and applying changes.
 
 pub(crate) mod archived_images;
 pub(crate) mod claims;

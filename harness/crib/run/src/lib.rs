@@ -1,30 +1,32 @@
-//! `crib run`: pods from manifests to the end, in one command.
+//! `crib run`: runs pods from manifests until they end, in one command.
 //!
-//! Reading order: `args` (command line), `input::inputs` (manifests, or every problem with them), `session` (the directory, the
-//! runtime, the end of both), `event_loop` (signals, the agent, controllers, log files), `lifecycle` ◆ (event to next step).
+//! Reading order: `args` (command line), `input::inputs` (manifests, or all errors in them), `session` (the directory and the
+//! runtime, from start to end), `event_loop` (signals, the agent, controllers, log files), `lifecycle` ◆ (event to next step).
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `input` | manifests, checked beside this machine |
-//! | `manifest_watch` | `--watch`: loads manifests again when files change |
+//! | `input` | manifests, and checks against this machine |
+//! | `manifest_watch` | `--watch`: reloads manifests when files change |
 //! | `hub` | the objects of the run in one store (package `cluster`, which also binds claims), where manifests, controllers and the agent meet |
-//! | `store_cluster` | that store as the agent's cluster: the agent runs its pods, and their statuses are written back |
-//! | `event_loop` | the clock of the controllers; it executes what they and `lifecycle` decide; `questions` answers other commands |
+//! | `store_cluster` | the store as the agent's cluster: the agent runs its pods and writes back their statuses |
+//! | `event_loop` | drives the controllers and `lifecycle`, and executes their decisions; `questions` answers other commands |
 //! | `output` | `printer` writes; `lines`, `view`, `rows`, `marks`, `notes`, `json` ◆ format; `screen` is the live view |
 //! | `output::tail` | follows the log files of containers |
 //! | `processes::daemon`, `processes::root` | the runtime as a child, and the run's temporary directory |
-//! | `processes::{detach, background}` | `--name`: the command at the terminal, and the one in the background |
-//! | `started` ◆ | when the command at the terminal ends |
-//! | `processes::{dead_runs, clean_up, orphans}` | what killed runs left, and who removes it |
-//! | `questions`, `history`, `endpoint` | other commands ask over `run.sock` (`run_socket` of `crib-base`; names: `live::names` there) |
-//! | `services`, `node_ports` | the stream of Services to the runtime, and whether node ports are free |
-//! | `capabilities` | the isolation of the pods here, and which limits cannot be applied |
-//! | `ending`, `reports`, `shown` ◆ | why pods end, the agent's last reports, what is shown of pods |
+//! | `processes::{detach, background}` | `--name`: the command at the terminal, and the process in the background |
+//! | `started` ◆ | the condition for the command at the terminal to end |
+//! | `processes::{dead_runs, clean_up, orphans}` | cleaning up after killed runs |
+//! | `questions`, `history`, `endpoint` | queries of other commands over `run.sock` (`run_socket` and `live::names` of `crib-base`)
+//! |
+//! | `services`, `node_ports` | the Services stream to the runtime, and a check that node ports are free |
+//! | `capabilities` | the isolation of the pods, and the limits that the runtime cannot apply |
+//! | `ending`, `reports`, `shown` ◆ | reasons for ending pods, the agent's latest reports, the view of pods |
 //!
-//! A pod whose failure every retry repeats (`CriError::is_refusal` of the agent, `is_refused` in `reports`) is failed, not retried.
+//! A pod that fails in the same way on every retry (`CriError::is_refusal` of the agent, `is_refused` in `reports`) counts as
+//! failed and is not retried.
 //!
-//! No directory of a run is removed by another command while the run or its runtime holds its lock. The runtime is a child process:
-//! this package starts `crib runtime` and never serves calls itself.
+//! The run and its runtime lock the run's directory; no other command removes it while it is locked. The runtime is a child
+//! process: this package starts `crib runtime` and never serves calls itself.
 //!
 //! | task | owns | receives | sends |
 //! |---|---|---|---|
@@ -73,16 +75,16 @@ pub use processes::root::{RootError, remove as remove_root};
 
 use processes::background::Background;
 
-/// Threads and processes of a run with one pod: those of this process, of its runtime, and of the pod.
+/// The number of threads and processes of a run with one pod, its runtime and the pod included.
 const THREADS: usize = 32;
 
-/// Runs the pods. Called while the process has one thread.
+/// Runs the pods. Must be called while the process has a single thread.
 pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     let started = Instant::now();
     or_complain(runtime_fake::ensure_host_files(), Exit::NoRuntime)?;
-    // Its runtime needs as many.
+    // The runtime needs as many open files.
     or_complain(runtime_fake::ensure_open_files(), Exit::NoRuntime)?;
-    // Before its directory is made, which it could not remove.
+    // Checked before the run's directory is created, because removing it needs openat2.
     or_complain(runtime_fake::ensure_openat2(), Exit::NoRuntime)?;
     if args.watch && args.manifests().iter().any(|path| path.as_os_str() == "-") {
         say("--watch: standard input cannot be watched: give files or directories");
@@ -108,7 +110,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
             say(&problem);
             return Err(Exit::BadInput);
         }
-        // Nothing is kept there.
+        // Without claims, nothing is stored there.
         Err(_) => {}
     }
     if !inputs.claims.is_empty()
@@ -125,15 +127,15 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     inputs.seccomp_profile_root = args.seccomp_profiles.directory();
     let background = args.detached.then(Background::enter).transpose();
     let background = or_failed("detach from the terminal", background)?;
-    // Only in the user namespace of its pods can an ordinary user remove what they wrote as other users. Root needs no
-    // help, and the runtime finds out by itself what the box allows.
+    // Only inside the pods' user namespace can a user other than root remove files that pods created with other user ids. Root
+    // needs no user namespace, and the runtime detects the machine's capabilities itself.
     if !nix::unistd::geteuid().is_root() {
         let entered = runtime_fake::enter(args.isolation, args.state_dir.as_deref());
         or_complain(entered, Exit::NoRuntime)?;
     }
     let tokio = event_loop(Builder::new_multi_thread().worker_threads(2), THREADS)?;
     let ended = tokio.block_on(session::session(args, inputs, archives, background, started));
-    // A blocking task that hangs must not keep the command from ending.
+    // A blocking task that hangs must not delay the end of the command.
     tokio.shutdown_background();
     ended
 }

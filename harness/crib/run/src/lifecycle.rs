@@ -23,19 +23,19 @@ use crate::reports::{Reports, is_refused};
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The agent reported; this is the sum of it.
+    /// The agent sent reports; these are their counts.
     Reported(PodCounts),
     /// SIGINT, SIGTERM, SIGHUP.
     Signal,
     /// `crib down` asked for the end.
     Down,
-    /// The reader of standard output has gone.
+    /// The reader closed standard output.
     OutputClosed,
-    /// `--timeout` is over.
+    /// `--timeout` expired.
     TimedOut,
     /// The pods have exceeded their grace periods.
     Overdue,
-    /// The runtime's process has ended.
+    /// The runtime's process exited.
     RuntimeEnded,
 }
 
@@ -45,33 +45,33 @@ pub(crate) enum Event {
 pub(crate) enum Step {
     /// Nothing.
     Wait,
-    /// Ask all pods to end, within their grace periods.
+    /// Ends all pods within their grace periods.
     End,
-    /// End all pods at once.
+    /// Kills all pods.
     Kill,
     /// Clean up and exit.
     Finish(Exit),
 }
 
-/// How far the pods, and the objects that create pods, are.
+/// The progress of pods and workloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodCounts {
-    /// Pods of manifests, and objects, that the run waits for.
+    /// Pods of manifests, and workloads, that the run waits for.
     pub(crate) open: usize,
-    /// Those of both that did not succeed.
+    /// Pods of manifests, and workloads, that did not succeed.
     pub(crate) failed: usize,
     /// Pods of manifests and of controllers that the agent has reported and that have not ended.
     pub(crate) running: usize,
 }
 
-/// Sums up what the agent reported about the pods of manifests (`wanted`), which are to be kept or not, and the objects.
+/// Counts the reported pods of manifests (`wanted`), and adds the counts of workloads. `keep`: pods are not ended.
 pub(crate) fn count_pods(
     wanted: &Set<PodUid>,
     objects: Tally,
     reports: &Reports,
     keep: bool,
 ) -> PodCounts {
-    // Nothing more happens to a pod that cannot run; it is not ended when it is to be kept.
+    // The state of a pod that cannot run is final; with `keep`, it is not deleted.
     let is_over = |report: &PodReport| report.finished || keep && is_refused(report);
     let has_failed = |report: &PodReport| report.status.phase.as_deref() != Some("Succeeded");
     let over = || {
@@ -94,7 +94,7 @@ enum State {
     Over,
 }
 
-/// The machine.
+/// The state machine.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     state: State,
@@ -102,12 +102,12 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// The initial state. With `keep`, pods are never ended.
+    /// The initial state. With `keep`, the run never ends pods.
     pub(crate) fn new(keep: bool) -> Self {
         Self { state: State::Running, keep }
     }
 
-    /// Takes one event.
+    /// Handles an event.
     pub(crate) fn on(&mut self, event: Event) -> Step {
         let step = self.decide(event);
         self.state = match step {
@@ -119,7 +119,7 @@ impl Lifecycle {
         step
     }
 
-    /// Why the pods are ended: the first reason stays.
+    /// The exit code for an end: the first reason determines it.
     fn why(&self, event: Event) -> Exit {
         match (self.state, event) {
             (State::Ending(why) | State::Killing(why), _) => why,
@@ -148,7 +148,7 @@ impl Lifecycle {
                 Event::Signal | Event::Down | Event::OutputClosed | Event::TimedOut,
             ) => Step::End,
 
-            // A pod that the agent never saw, or does not report any more, does not run.
+            // A pod that the agent never reported, or no longer reports, does not run.
             (State::Ending(why) | State::Killing(why), Event::Reported(tally))
                 if tally.running == 0 =>
             {
@@ -176,7 +176,7 @@ mod tests {
     const SOME: Event = Reported(PodCounts { open: 1, failed: 1, running: 1 });
     const GOOD: Event = Reported(PodCounts { open: 0, failed: 0, running: 0 });
     const BAD: Event = Reported(PodCounts { open: 0, failed: 1, running: 0 });
-    // The replaced pod of an object that has more to do.
+    // Between two pods of a workload that is not complete.
     const BETWEEN: Event = Reported(PodCounts { open: 1, failed: 0, running: 0 });
 
     #[rstest]

@@ -1,7 +1,6 @@
-//! Loads all manifests of `crib run --watch` again when some of them changed.
+//! Reloads all manifests of `crib run --watch` when files change.
 //!
-//! Editors write in steps (truncate, write,
-//! rename), so that all is read only when nothing has happened for a moment.
+//! Editors write in several steps (truncate, write, rename), so the manifests are reloaded after a quiet period.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,21 +14,21 @@ use crate::args::RunArgs;
 use crate::input::inputs::{self, Empty, Inputs, ManifestArgs};
 use crate::input::watched::Watched;
 
-/// How long nothing has to happen to the files.
+/// The quiet period without changes of files.
 const QUIET: Duration = Duration::from_millis(250);
-/// How long a writer that never pauses may put that off.
+/// The longest delay by a program that writes continuously.
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
-/// The manifests after a change, or what is wrong with them.
+/// The manifests after a change, or their errors.
 pub(crate) type Reloaded = Result<Inputs, Vec<String>>;
 
-/// What has to be loaded, and how.
+/// The manifests to load, and the options.
 struct Manifests {
     paths: Vec<PathBuf>,
     how: ManifestArgs,
 }
 
-/// The receiver gets the manifests after each change.
+/// Starts the watch. The receiver gets the manifests after each change.
 pub(crate) fn start(
     watched: Watched,
     args: &RunArgs,
@@ -50,10 +49,10 @@ async fn follow(
     while stream.next().await.is_some() {
         let settled =
             async { while let Ok(Some(_)) = tokio::time::timeout(QUIET, stream.next()).await {} };
-        // A writer that goes on is read in between.
+        // A file that is written continuously is read after the longest delay.
         let _ = tokio::time::timeout(LONGEST_DELAY, settled).await;
         let again = manifests.clone();
-        // A file may be a pipe that nobody writes to.
+        // A file may be a pipe without a writer.
         let loaded = tasks::spawn_blocking(move || {
             inputs::load_or_none(&again.paths, again.how, Empty::Accepted)
         });

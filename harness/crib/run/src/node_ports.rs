@@ -1,4 +1,4 @@
-//! Whether the node ports of Services can be listened on, before any pod runs: `--strict` refuses what cannot be served.
+//! Checks that the node ports of Services are free before any pod runs, because `--strict` rejects ports that cannot be served.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use agent::objects::ObjectMap;
 use agent::services::{Transport, node_ports};
 
-/// The node ports that other programs have, each in a sentence that ends as the runtime's own does.
+/// A message for each node port that another program uses, in the format of the runtime's own message.
 pub(super) fn taken(objects: &ObjectMap) -> Vec<String> {
     let services = objects.all_services();
     let ports = services.iter().flat_map(|service| node_ports(service));
@@ -25,7 +25,7 @@ pub(super) fn taken(objects: &ObjectMap) -> Vec<String> {
     taken.collect()
 }
 
-/// Listens for an instant.
+/// Binds the port and closes the socket.
 fn bind(transport: Transport, port: u16) -> io::Result<()> {
     let all = (Ipv4Addr::UNSPECIFIED, port);
     match transport {

@@ -1,4 +1,4 @@
-//! What a run prints: lines of containers, the live view, notes, and JSON.
+//! The output of a run: container lines, the live view, notes, and JSON.
 
 pub(crate) mod colour;
 pub(crate) mod json;

@@ -1,4 +1,4 @@
-//! The directory of a run, its runtime as a child, and what killed runs left.
+//! The directory of a run, its runtime as a child process, and cleaning up after killed runs.
 
 pub(crate) mod background;
 pub(crate) mod clean_up;

@@ -1,5 +1,5 @@
-//! Serves `run.sock`: each connection is one question to the event loop, which alone knows the answer. Watches then follow the
-//! store of the run until the event loop ends.
+//! Serves `run.sock`: each connection sends one request to the event loop, which has the state. Watches then follow the store of
+//! the run until the event loop ends.
 
 use std::io;
 use std::path::Path;
@@ -11,26 +11,26 @@ use tokio::net::unix::{ReadHalf, WriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
-/// The longest request, in bytes.
+/// The maximum size of a request, in bytes.
 const LONGEST: u64 = 64 << 10;
 
-/// A request, and the way back.
+/// A request, and the channel for its response.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) request: Request,
     pub(super) answer: oneshot::Sender<Reply>,
 }
 
-/// What the event loop answers.
+/// A response of the event loop.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// All there is to say.
+    /// A complete response.
     Answer(Answer),
-    /// The objects, and what changes after them.
+    /// The objects, and a watch of later changes.
     Watch(List, Watch),
 }
 
-/// Listens in the directory of a run, which no other user can look into.
+/// Listens in the directory of a run, which no other user can access.
 pub(super) fn serve(run: &Path) -> io::Result<mpsc::UnboundedReceiver<Question>> {
     let listener = UnixListener::bind(run_socket::path(run))?;
     let (sender, questions) = mpsc::unbounded_channel();
@@ -47,7 +47,7 @@ pub(super) fn serve(run: &Path) -> io::Result<mpsc::UnboundedReceiver<Question>>
                 }
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a connection to run.sock");
-                    // No more descriptors, for one. The socket is ready at once again.
+                    // For example, no descriptor is left. The listener would become ready again immediately.
                     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
                 }
             }
@@ -66,14 +66,14 @@ async fn answer(
     let request: Request = serde_json::from_str(&line)?;
     let (answer, answered) = oneshot::channel();
     let question = Question { request, answer };
-    // Without an answer the run is ending, and so is this connection.
+    // If the receiver is dropped, the run is ending.
     if questions.send(question).is_err() {
         return Ok(());
     }
     match answered.await {
         Ok(Reply::Answer(answer)) => write_line(&mut write, &answer).await,
         Ok(Reply::Watch(list, watch)) => {
-            // Who watches says nothing more: the end of its side is its end.
+            // A watching client sends nothing more: when it closes its side, the watch ends.
             tokio::select! {
                 ended = stream_changes(&mut write, list, watch, questions) => ended,
                 () = closed(&mut read) => Ok(()),
@@ -95,7 +95,7 @@ async fn stream_changes(
     }
     write_line(write, &WatchEvent::Bookmark).await?;
     loop {
-        // Both arms are cancel-safe. What was written before the event loop ended is told.
+        // Both arms are cancel-safe. Changes from before the end of the event loop are still written.
         let next = tokio::select! {
             biased;
             next = watch.next() => next.map(Some),
@@ -106,14 +106,14 @@ async fn stream_changes(
             Ok(Some(Event::Modified(object))) => WatchEvent::Modified(object.value.clone()),
             Ok(Some(Event::Deleted(object))) => WatchEvent::Deleted(object.value.clone()),
             Ok(None) => return Ok(()),
-            // The other end did not read in time.
+            // The client did not read fast enough.
             Err(error) => return write_line(write, &WatchEvent::Error(error.to_string())).await,
         };
         write_line(write, &event).await?;
     }
 }
 
-/// Returns when the other end has closed its side, or broke it.
+/// Returns when the client closes its side, or the connection fails.
 async fn closed(read: &mut ReadHalf<'_>) {
     let mut byte = [0];
     while read.read(&mut byte).await.is_ok_and(|length| length > 0) {}
@@ -183,7 +183,7 @@ mod tests {
         let second = store.create(object("b"), now).unwrap();
         assert_eq!(next().await, Some(WatchEvent::Added(second.value.clone())));
         let deleted = store.delete(&second.key, &DeleteOptions::default(), now).unwrap();
-        // What the store has when the loop ends is told.
+        // Changes from before the end of the event loop are written.
         drop(questions);
         assert_eq!(next().await, Some(WatchEvent::Deleted(deleted.object.value.clone())));
         assert_eq!(next().await, None);
@@ -222,7 +222,7 @@ mod tests {
         let mut questions = serve(run.path()).unwrap();
         for text in ["{}\n", "", "\"dance\"\n", &"x".repeat(100_000)] {
             let mut stream = UnixStream::connect(run_socket::path(run.path())).await.unwrap();
-            // The other end may have closed already.
+            // The server may have closed the connection already.
             let _ = stream.write_all(text.as_bytes()).await;
             let _ = stream.shutdown().await;
             let mut rest = Vec::new();

@@ -1,4 +1,4 @@
-//! ◆ What the agent reported last, of all pods. Pure.
+//! ◆ The agent's latest reports of all pods. Pure.
 
 use agent::PodReport;
 use api::pod::PodUid;
@@ -7,8 +7,8 @@ use cluster::controllers::{PodState, Pods};
 /// The latest report of each pod.
 pub(crate) use agent::Reports;
 
-/// Waiting for anything but these means that a step failed and is tried again: `FailedMount`, `ErrImagePull`,
-/// `CrashLoopBackOff` (reasons of the kubelet of Kubernetes 1.36).
+/// Whether the reason for waiting is a failed step that is retried: `FailedMount`, `ErrImagePull`, `CrashLoopBackOff` (reasons of
+/// the kubelet of Kubernetes 1.36).
 pub(crate) fn is_failure_reason(reason: &str) -> bool {
     !matches!(reason, "" | "ContainerCreating" | "PodInitializing" | "RestartingAllContainers")
 }
@@ -18,7 +18,7 @@ pub(crate) fn is_refused(pod: &PodReport) -> bool {
     pod.containers.iter().any(|container| container.refused)
 }
 
-/// The reports as controllers read them.
+/// The reports as input of the controllers.
 pub(crate) struct Reported<'r>(pub(crate) &'r Reports);
 
 impl Pods for Reported<'_> {

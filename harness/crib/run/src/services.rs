@@ -1,4 +1,5 @@
-//! Services of a run: their addresses from the runtime, and their names and ports to it, by the stream of `proto/services.proto`.
+//! Services of a run: leases their addresses from the runtime, and sends it their names and ports, over the stream of
+//! `proto/services.proto`.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -15,36 +16,36 @@ use tonic::{Status, Streaming};
 
 use crate::node_ports;
 
-/// What the Services of a run were given, and the way to more.
+/// The addresses and ports of a run's Services, and a channel to lease more.
 pub(super) struct Services {
     assigner: Assigner,
-    /// `Err`: why the runtime serves none.
+    /// `Err`: why the runtime does not serve Services.
     leases: Result<mpsc::Sender<Lease>, String>,
-    /// The ports that were said to be served, in sentences.
+    /// The messages about served ports that were printed.
     printed: Set<String>,
     refusal_told: bool,
 }
 
 /// Names and ports that the runtime serves.
 pub(super) struct Served {
-    /// Where the agent publishes them. The runtime withdraws them when it is dropped.
+    /// The agent publishes its tables here. The runtime stops serving them when this is dropped.
     pub(super) network: Arc<dyn ServiceNetwork>,
     /// The address of the pods' DNS server.
     pub(super) dns: String,
-    /// The node ports that other programs have, in sentences.
+    /// Messages about node ports that other programs use.
     pub(super) taken: Vec<String>,
-    /// The node ports that are served, and what else goes wrong, in sentences.
+    /// Messages about node ports that are served, and about problems.
     pub(super) notes: mpsc::UnboundedReceiver<String>,
 }
 
-/// Asks for further addresses.
+/// A request for more addresses.
 struct Lease {
     count: u32,
     answer: oneshot::Sender<Result<Vec<Ipv4Addr>, String>>,
 }
 
 impl Services {
-    /// Opens the stream, and gives the Services among `objects` addresses and node ports.
+    /// Opens the stream, and assigns addresses and node ports to the Services in `objects`.
     pub(super) async fn open(
         socket: &Path,
         objects: &mut ObjectMap,
@@ -73,7 +74,7 @@ impl Services {
         (opened, Some(served))
     }
 
-    /// Without a stream: no pod needs one.
+    /// Does not open the stream, because no pod needs it.
     pub(super) fn closed(seed: u64) -> Self {
         Self {
             assigner: Assigner::new(seed),
@@ -83,7 +84,7 @@ impl Services {
         }
     }
 
-    /// Why the Services are not served, in a sentence; once.
+    /// A message why Services are not served; returned once.
     pub(super) fn refusal(&mut self, objects: &ObjectMap) -> Option<String> {
         let reason = self.leases.as_ref().err()?;
         if objects.all_services().is_empty() || std::mem::replace(&mut self.refusal_told, true) {
@@ -92,7 +93,7 @@ impl Services {
         Some(format!("pods cannot reach Services: {reason}"))
     }
 
-    /// Gives the Services of changed manifests addresses and node ports. Returns what goes wrong, in a sentence.
+    /// Assigns addresses and node ports to the Services of changed manifests. Returns a message about a problem.
     pub(super) async fn assign(&mut self, objects: &mut ObjectMap) -> Option<String> {
         let Ok(leases) = &self.leases else {
             return self.refusal(objects);
@@ -109,12 +110,12 @@ impl Services {
         problem
     }
 
-    /// Remembers a note.
+    /// Records a printed message.
     pub(super) fn remember(&mut self, note: &str) {
         self.printed.insert(note.to_owned());
     }
 
-    /// The node ports that no ready pod is behind so far, in sentences.
+    /// Messages about node ports that have no ready pod yet.
     pub(super) fn node_ports_to_come(&self, objects: &ObjectMap) -> Vec<String> {
         if self.leases.is_err() {
             return Vec::new();
@@ -144,7 +145,7 @@ fn addresses(answer: &wire::ServeResponse) -> Vec<Ipv4Addr> {
 
 async fn lease(leases: &mpsc::Sender<Lease>, count: u32) -> Result<Vec<Ipv4Addr>, String> {
     let (answer, leased) = oneshot::channel();
-    // If the stream has ended, nobody answers.
+    // If the stream has ended, the receiver is dropped.
     let _ = leases.send(Lease { count, answer }).await;
     let ended = |_| Err("Services are no longer served".to_owned());
     leased.await.unwrap_or_else(ended)
@@ -154,8 +155,8 @@ async fn connect(socket: &Path, addresses: u32) -> Result<Opened, Status> {
     service_stream::open(&Client::new(socket), addresses).await
 }
 
-/// Sends each table to the runtime, and leases addresses. Each problem is told once, and each node port when it is served;
-/// what was told before may say more.
+/// Sends each table to the runtime, and leases addresses. Reports each problem once, unless an earlier message contains it, and
+/// each node port when it is first served.
 async fn follow(
     mut tables: watch::Receiver<ServiceTable>,
     mut leases: mpsc::Receiver<Lease>,
@@ -165,7 +166,7 @@ async fn follow(
 ) {
     let mut told_ports = Set::new();
     loop {
-        // Both can be cancelled: a table stays unseen, and a lease in the channel.
+        // Both arms are cancel-safe: a table stays unseen, and a lease stays in the channel.
         let leased = tokio::select! {
             changed = tables.changed() => match changed {
                 Ok(()) => None,
@@ -203,7 +204,7 @@ async fn follow(
             }
         }
         let (all, served) = host_ports(&table.unwrap_or_default(), &answer.host_ports);
-        // A removed Service that comes back is reported again.
+        // A Service that is removed and created again is reported again.
         told_ports.retain(|port| all.contains(port));
         for port in served {
             if told_ports.insert(port.clone()) {
@@ -213,7 +214,7 @@ async fn follow(
     }
 }
 
-/// The host's ports of the table, in sentences: all, and those that are served.
+/// Messages about the host ports of the table: all ports, and the served ones.
 fn host_ports(table: &ServiceTable, served: &[wire::HostPort]) -> (Set<String>, Set<String>) {
     let of_host = table.balancers.iter();
     let of_host = of_host.filter(|balancer| balancer.address.is_none());

@@ -1,4 +1,4 @@
-//! One `crib run`: its directory, its runtime, the event loop, and the end of all of them.
+//! One `crib run`: creates its directory, starts its runtime and the event loop, and ends all of them.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -25,7 +25,7 @@ use crate::processes::orphans;
 use crate::processes::root::{self, Root, RootError};
 use crate::questions::{self, Question};
 
-/// Runs the pods to the end and cleans up. `started` is when the command began.
+/// Runs the pods until they end, then cleans up. `started` is the start time of the command.
 pub(crate) async fn session(
     args: &RunArgs,
     inputs: Inputs,
@@ -33,7 +33,7 @@ pub(crate) async fn session(
     background: Option<Background>,
     started: Instant,
 ) -> Result<Exit, Exit> {
-    // Before anything exists that would have to be cleaned up.
+    // Before any resource exists that needs cleaning up.
     let signals = Signals::listen().and_then(Signals::and_hang_up);
     let mut signals = or_failed("listen for signals", signals)?;
     orphans::adopt();
@@ -70,7 +70,7 @@ pub(crate) async fn session(
     Ok(exit)
 }
 
-/// Lets other commands ask, and find the run by its name. A run that has its name answers.
+/// Listens for requests of other commands, and registers the run's name. The socket exists before the name is registered.
 fn open_to_others(
     args: &RunArgs,
     root: &Root,
@@ -98,7 +98,7 @@ fn open_to_others(
     Ok((questions, Some(taken)))
 }
 
-/// What can be done once there is a directory. Says whether it is still needed.
+/// The part of the session that needs the directory. Returns whether the directory is still needed.
 async fn with_root(
     args: &RunArgs,
     inputs: Inputs,
@@ -168,7 +168,7 @@ async fn with_root(
     (exit, false)
 }
 
-/// Prints the isolation of the pods, and warns about what they will not get; with `--strict` that is an error.
+/// Prints the isolation of the pods, and warns about unsupported features; with `--strict`, these are errors.
 async fn announce(
     args: &RunArgs,
     inputs: &Inputs,
@@ -211,7 +211,7 @@ async fn announce(
     Ok(capabilities)
 }
 
-/// Ends a runtime that served, and what it left if it has ended already. One more signal kills it.
+/// Ends the runtime, and cleans up after it if it exited unexpectedly. One more signal kills it.
 async fn stop(daemon: Daemon, launch: &Launch, signals: &mut Signals) {
     let mut orderly = daemon.pid().is_some();
     let signal = async {
@@ -222,7 +222,7 @@ async fn stop(daemon: Daemon, launch: &Launch, signals: &mut Signals) {
         orderly = false;
     }
     orphans::end().await;
-    // A runtime that ended by itself, but in order, has removed everything.
+    // A runtime that exited cleanly has removed the directory.
     orderly |= !launch.root.path().exists();
     if !orderly && let Err(problem) = clean_up::clear(launch).await {
         say(&format!("failed to clean up after the runtime: {problem}"));

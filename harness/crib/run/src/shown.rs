@@ -1,4 +1,4 @@
-//! ◆ What is shown of the pods of a run: each with kubectl's columns, those that were removed as a number. Pure.
+//! ◆ The view of a run's pods: each with kubectl's columns, and the number of removed pods. Pure.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crib_base::columns::pod_summary::PodSummary;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// What is shown.
+/// The view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
-    /// The pods, those that end or were stopped among them.
+    /// The pods, including terminating and stopped ones.
     pub(crate) pods: Vec<Arc<ShownPod>>,
-    /// How many others were removed while the run went on, by changed manifests or controllers.
+    /// The number of pods that changed manifests or controllers removed during the run.
     pub(crate) removed: usize,
-    /// The CronJob that starts a Job next, and when.
+    /// The CronJob that starts the next Job, and the time.
     pub(crate) next_job: Option<(String, Timestamp)>,
 }
 
@@ -26,21 +26,21 @@ pub(crate) struct ShownPod {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) phase: String,
-    /// Why the pod as a whole failed.
+    /// Why the pod failed.
     pub(crate) reason: String,
     pub(crate) summary: PodSummary,
     pub(crate) created: Option<Timestamp>,
     pub(crate) end: PodEnd,
 }
 
-/// Whether a pod was told to end.
+/// Whether a pod was deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodEnd {
-    /// It was not, or had ended before.
+    /// It was not deleted, or had ended before.
     None,
-    /// It was, and has until then.
+    /// It is terminating, until the end of its grace period.
     Ending(Timestamp),
-    /// It was ended before it had ended by itself, and nothing of it is left.
+    /// It was deleted before it had ended, and is removed.
     Stopped,
 }
 
@@ -62,7 +62,7 @@ impl ShownPod {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether the pod has ended.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.phase.as_str(), "Succeeded" | "Failed") || self.end == PodEnd::Stopped
     }
@@ -72,7 +72,7 @@ impl ShownPod {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// STATUS: that of `kubectl get pods`, or that the pod was stopped.
+    /// STATUS as in `kubectl get pods`, or Stopped.
     pub(crate) fn status(&self) -> &str {
         match self.end {
             PodEnd::Stopped => "Stopped",

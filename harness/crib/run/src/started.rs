@@ -1,4 +1,4 @@
-//! ◆ Whether pods have started or are ready, so that the command of a run in the background can end. Pure.
+//! ◆ Whether pods have started or are ready, so that the command that started a background run can end. Pure.
 
 use agent::{ContainerPhase, PodReport};
 use api::pod::{Pod, PodUid};
@@ -11,8 +11,8 @@ pub(super) fn all_have_started(pods: &[Pod], reports: &Reports) -> bool {
     reports.all(|report| report.is_some_and(has_started))
 }
 
-/// Whether all of these pods are ready, or never will be: `Some` when nothing is left to wait for, with whether all are ready. A
-/// controller (`is_owned`) replaces its failed pods.
+/// Whether all of these pods are ready: `None` while a pod may still become ready, otherwise whether all are ready. A failed pod of
+/// a controller (`is_owned`) does not count, because the controller replaces it.
 pub(super) fn all_are_ready(
     pods: &[Pod],
     reports: &Reports,
@@ -32,28 +32,28 @@ pub(super) fn all_are_ready(
     Some(all_ready)
 }
 
-/// Ready, or successful.
+/// Ready, or Succeeded.
 fn is_ready(pod: &PodReport) -> bool {
     let conditions = pod.status.conditions.as_deref().unwrap_or_default();
     let is_true = conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True");
     is_true || pod.status.phase.as_deref() == Some("Succeeded")
 }
 
-/// Whether a pod can never run; it may be removed already. That one ran and has failed since does not count: it would depend on
-/// the moment.
+/// Whether a pod can never run; it may be removed already. A pod that ran and failed does not count, because the result would
+/// depend on the time of the call.
 pub(super) fn one_cannot_run(reports: &Reports) -> bool {
     let mut all = reports.values();
     all.any(|report| is_refused(report) || is_rejected(report))
 }
 
-/// Failed without a container that ran, as pods are that the node has no room for.
+/// Failed before any container ran, for example because the node has insufficient resources.
 fn is_rejected(pod: &PodReport) -> bool {
     let has_failed = pod.status.phase.as_deref() == Some("Failed");
     has_failed && pod.containers.iter().all(|it| it.exit_code.is_none())
 }
 
-/// A pod has started when all of its containers have, after its init containers: then it is no longer Pending, and what comes
-/// next can run commands in it. One of which something is tried again after a failure counts: what is wrong was told.
+/// A pod has started when all of its init containers have finished and all other containers have started: it is no longer Pending,
+/// and commands can be run in it. A pod that retries a failed step counts as started, because the failure was reported.
 fn has_started(pod: &PodReport) -> bool {
     let has_left_pending = pod.status.phase.as_deref().is_some_and(|phase| phase != "Pending");
     let mut containers = pod.containers.iter();

@@ -1,7 +1,7 @@
-//! The store of a run as the agent's cluster: the agent runs its pods, and their statuses and ends are written back to it.
+//! The store of a run as the agent's cluster: the agent runs its pods, and writes their statuses and removals back to the store.
 //!
-//! A pod that is deleted leaves the agent's set at once, after a last change that says how it ends if that is not in its spec: the
-//! agent ends what no source has.
+//! A deleted pod is removed from the agent's set immediately. If its deletion has a grace period other than the one in its spec, a
+//! last update sets this grace period. The agent ends pods that no source lists.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// What the store wrote. Manifests are validated, so that it refuses nothing; should it, the pods run nevertheless.
+/// The result of a write. Manifests are validated, so the store should reject nothing; if it does, the pods run nevertheless.
 pub(super) fn written<T>(result: Result<T, Error>) -> Option<T> {
     result.inspect_err(|error| tracing::error!(%error, "store rejected an object")).ok()
 }
@@ -29,13 +29,13 @@ pub(super) fn written<T>(result: Result<T, Error>) -> Option<T> {
 /// The cluster of a run.
 pub(super) struct StoreCluster {
     store: Store,
-    /// The node of all pods.
+    /// The name of the node of all pods.
     node: String,
-    /// What pods refer to, as the manifests have it.
+    /// The objects that pods refer to, from the manifests.
     objects: Arc<ObjectStore>,
-    /// The statuses that are in the store.
+    /// The statuses in the store.
     statuses: Mutex<Map<PodUid, Arc<PodStatus>>>,
-    /// The reports that are in the store.
+    /// The reports whose statuses are in the store.
     recorded: watch::Sender<Arc<Reports>>,
 }
 
@@ -61,21 +61,21 @@ impl StoreCluster {
         &self.node
     }
 
-    /// The latest reports whose statuses are in the store.
+    /// A receiver of the latest reports whose statuses are in the store.
     pub(super) fn recorded(&self) -> watch::Receiver<Arc<Reports>> {
         self.recorded.subscribe()
     }
 
-    /// Writes the latest of these reports to the store.
+    /// Writes the latest reports to the store.
     pub(super) fn take(&self, reports: &mut watch::Receiver<Arc<Reports>>, now: Timestamp) {
-        // Reports are read behind the lock, so that no older ones replace them.
+        // The reports are read under the lock, so that older ones cannot overwrite newer ones.
         let mut statuses = self.statuses();
         let reports = Arc::clone(&reports.borrow_and_update());
         self.write(&reports, &mut statuses, now);
         self.recorded.send_replace(reports);
     }
 
-    /// Writes what is new of the reports: statuses, and the end of deleted pods of which nothing is left.
+    /// Writes changed statuses, and removes terminating pods that the agent has removed.
     fn write(&self, reports: &Reports, statuses: &mut Map<PodUid, Arc<PodStatus>>, now: Timestamp) {
         statuses.retain(|uid, _| reports.contains_key(uid));
         for (uid, report) in reports {
@@ -85,7 +85,7 @@ impl StoreCluster {
                 continue;
             }
             let key = Key::pod(&report.namespace, &report.name);
-            // Another pod may have its name by now.
+            // Another pod may have the same name.
             let object = self.store.get(&key).ok().filter(|object| object.uid() == uid.as_str());
             if !is_written {
                 statuses.insert(uid.clone(), Arc::clone(&report.status));
@@ -108,7 +108,7 @@ impl StoreCluster {
         self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows the pods of the node from now on.
+    /// Starts a watch of the node's pods.
     fn follow(&self) -> Result<NodePods, Error> {
         let selection = Selection::of(Kind::pod()).with_field("spec.nodeName", &self.node);
         let list = self.store.list(&selection);
@@ -136,7 +136,7 @@ impl Cluster for StoreCluster {
 
     async fn record(&self, agent: Outputs) -> String {
         let mut reports = agent.view.reports();
-        // Nothing else of it is recorded: events are the event loop's.
+        // Only reports are recorded; the event loop handles events.
         drop(agent);
         while reports.changed().await.is_ok() {
             self.take(&mut reports, SystemClock.now());
@@ -145,19 +145,19 @@ impl Cluster for StoreCluster {
     }
 }
 
-/// The changes of the pods of the node.
+/// The changes of the node's pods.
 struct NodePods {
     store: Store,
     selection: Selection,
     watch: Watch,
-    /// The pods that the agent has, as they were last.
+    /// The pods of the agent, in their last version.
     pods: Map<PodUid, Arc<Object>>,
-    /// The first changes.
+    /// The initial changes.
     first: Option<Vec<PodChange>>,
 }
 
 impl NodePods {
-    /// The changes to these pods.
+    /// The changes after a list.
     fn listed(&mut self, list: List) -> Vec<PodChange> {
         let (ending, living): (Vec<Arc<Object>>, Vec<Arc<Object>>) =
             list.items.into_iter().partition(|object| object.is_terminating());
@@ -168,7 +168,7 @@ impl NodePods {
         changes
     }
 
-    /// The changes of an event.
+    /// The changes after a watch event.
     fn changes(&mut self, event: &Event) -> Vec<PodChange> {
         let object = event.object();
         let uid = PodUid::new(object.uid());
@@ -180,14 +180,14 @@ impl NodePods {
             Event::Added(_) | Event::Modified(_) if object.is_terminating() => self.ended(object),
             Event::Added(_) | Event::Modified(_) => {
                 let before = self.pods.insert(uid, Arc::clone(object));
-                // Statuses are the agent's own.
+                // The agent itself writes statuses.
                 let is_new = before.is_none_or(|before| differs(&before, object));
                 is_new.then(|| pod(object)).flatten().map(PodChange::Set).into_iter().collect()
             }
         }
     }
 
-    /// The end of a deleted pod, after a last change if it has another grace period than its own.
+    /// Removes a deleted pod, after a last update if the grace period of its deletion differs from the one in its spec.
     fn ended(&mut self, object: &Object) -> Vec<PodChange> {
         let uid = PodUid::new(object.uid());
         if self.pods.remove(&uid).is_none() {
@@ -209,13 +209,13 @@ impl PodWatch for NodePods {
         }
         loop {
             let Ok(event) = self.watch.next().await else {
-                // The agent took too long: the store does not remember what it has missed.
+                // The watch has missed changes because the agent was too slow: list the pods again.
                 let list = self.store.list(&self.selection);
                 self.watch = written(self.store.watch(self.selection.clone(), list.version))?;
                 return Some(self.listed(list));
             };
             let mut changes = self.changes(&event);
-            // A failure is one of the next call, too.
+            // The next call returns an error again.
             while let Ok(Some(event)) = self.watch.try_next() {
                 changes.extend(self.changes(&event));
             }
@@ -232,7 +232,7 @@ fn differs(before: &Object, after: &Object) -> bool {
     part("/spec") || part("/metadata/labels") || part("/metadata/annotations")
 }
 
-/// A pod as the agent gets it: without what only the store knows, and which would be shown in its status.
+/// A pod for the agent: without the status and the metadata that the store sets.
 fn pod(object: &Object) -> Option<Pod> {
     let mut value = object.value.clone();
     if let Some(fields) = value.as_object_mut() {
@@ -279,7 +279,7 @@ mod tests {
         key
     }
 
-    /// The changes that are there now: `=` and names of a list, `a` set, `a~5` set with a grace period, `-a` removed.
+    /// The available changes: `=` and names for a list, `a` set, `a~5` set with a grace period, `-a` removed.
     fn changes(watch: &mut NodePods) -> String {
         let mut all = Vec::new();
         let mut context = Context::from_waker(Waker::noop());

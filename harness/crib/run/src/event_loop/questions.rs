@@ -1,4 +1,4 @@
-//! Answers other commands that ask about the pods, or for the end of the run.
+//! Handles the requests of other commands.
 
 use agent::clock::{Clock as _, SystemClock};
 use api::manifest::pod_json;
@@ -10,7 +10,7 @@ use crate::lifecycle::Event;
 use crate::questions::{Question, Reply};
 
 impl Loop {
-    /// Answers a question; says what it is for the lifecycle, if it is something.
+    /// Answers a request; returns its event for the lifecycle, if any.
     pub(super) fn answer(&mut self, question: Question) -> Option<Event> {
         let (reply, event) = match question.request {
             Request::Objects => {
@@ -34,7 +34,7 @@ impl Loop {
             Request::End => (Some(Reply::Answer(self.pods_now())), Some(Event::Down)),
             Request::Kill => (Some(Reply::Answer(self.pods_now())), Some(Event::Signal)),
         };
-        // One that is not there any more needs no answer, and still wants what it asked for.
+        // If the client has disconnected, the response is dropped; the request takes effect nevertheless.
         if let Some(reply) = reply {
             let _ = question.answer.send(reply);
         }

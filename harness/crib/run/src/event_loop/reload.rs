@@ -1,4 +1,4 @@
-//! Takes manifests that changed during `crib run --watch`.
+//! Applies changed manifests during `crib run --watch`.
 
 use agent::clock::{Clock as _, SystemClock};
 use api::manifest::Workload;
@@ -12,7 +12,7 @@ use crate::input::archived_images;
 use crate::manifest_watch::Reloaded;
 
 impl Loop {
-    /// Takes manifests that changed; if something is wrong with them all stays as it is.
+    /// Applies changed manifests. If they have errors, prints these and changes nothing.
     pub(super) async fn reload(&mut self, reloaded: Reloaded) {
         let mut inputs = match reloaded {
             Ok(inputs) => inputs,
@@ -40,7 +40,7 @@ impl Loop {
         let reports = self.reports.borrow().clone();
         let has_ended = |uid: &PodUid| reports.get(uid).is_some_and(|report| report.finished);
         let applied = self.manifest_pods.apply(inputs.pods, has_ended);
-        // All pods of manifests are tried again.
+        // Retries all pods of manifests.
         self.hub.forget_refused();
         self.without_grace = inputs.without_grace;
         self.notes.add(&applied.started);
@@ -54,16 +54,16 @@ impl Loop {
         let applied = self.manifest_workloads.apply(inputs.workloads, self.manager.controllers());
         self.hub.apply_workloads(&applied, now);
         if !applied.started.is_empty() {
-            // Their pods may have claims.
+            // The workloads' pods may mount claims.
             self.publish_objects();
         }
         self.print_news(applied.news);
         self.rollouts.begin(names);
-        // A change that moves no pod is observed, too.
+        // The controllers must observe a change that affects no pod, too.
         self.control(&reports, now);
     }
 
-    /// Has the agent see the objects of manifests as they are in the store.
+    /// Publishes the store's objects of manifests to the agent.
     fn publish_objects(&self) {
         let mut objects = self.hub.referred();
         objects.merge(self.pull_secrets.clone());
@@ -71,7 +71,7 @@ impl Loop {
     }
 }
 
-/// What a changed ConfigMap or Secret changes.
+/// A message about the effect of a changed ConfigMap or Secret.
 fn change_of_data(key: &Key) -> Option<String> {
     let kind = match &*key.kind.name {
         kind @ ("ConfigMap" | "Secret") => kind.to_lowercase(),

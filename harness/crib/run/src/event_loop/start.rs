@@ -1,4 +1,4 @@
-//! Starts what lives while pods run: the agent, the controllers, and what prints.
+//! Starts the components of a run: the agent, the controllers, and the output.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -44,17 +44,17 @@ use crate::reports::{Reported, Reports};
 use crate::services::Services;
 use crate::store_cluster::StoreCluster;
 
-/// The ways in from other commands.
+/// The connections to other commands.
 #[derive(Debug)]
 pub(crate) struct Outside {
-    /// What they ask.
+    /// Receives their requests.
     pub(crate) questions: mpsc::UnboundedReceiver<Question>,
-    /// The command that started this one in the background, if one did.
+    /// The command at the terminal that started this process, for a background run.
     pub(crate) background: Option<Background>,
 }
 
 impl Loop {
-    /// Starts the agent and hands it the pods.
+    /// Starts the agent and passes it the pods.
     pub(in super::super) async fn start(
         args: &RunArgs,
         inputs: Inputs,
@@ -75,15 +75,15 @@ impl Loop {
         config.node_ips = vec![agent::local_node::node_address::of_default_route().to_string()];
         config.host_names = capabilities.host_names();
         config.host_reaches_cluster = capabilities.host_reaches_pods();
-        // Where names are not served there is no cluster whose names a pod could want, and nothing to configure.
+        // Without the DNS server, no cluster names exist, and the user cannot configure any.
         config.warn_of_missing_cluster_dns = false;
-        // Lines may still have to be read when the pod is gone; the whole directory goes away in the end.
+        // The tail may still read the logs of a removed pod; the whole directory is removed at the end.
         config.remove_logs = false;
-        // Each line is printed, also when the reader is slow: a rotated log could be gone before it is read. Nothing is
-        // printed in the background, where pods may run for long.
+        // In the foreground, every line is printed, even if the reader is slow: a rotated log could be removed before it is read.
+        // In the background, nothing is printed, and pods may run for a long time.
         config.log_rotation = args.detached.then(LogRotation::default);
         config.container_logs_dir = None;
-        // The user's images stay, and as many of them are pulled as the pods need.
+        // Keeps the user's images, and does not limit the number of pulls.
         config.images.garbage_collection = None;
         config.images.registry_pull_qps = 0;
         let pull_secrets = inputs.pull_secrets.apply(&mut config.images);
@@ -101,7 +101,7 @@ impl Loop {
         let examples = inputs.workloads.iter().map(Workload::example);
         let mut all_pods = pods.iter().cloned().chain(examples);
         let wants_names = all_pods.any(|pod| dns::wants_cluster(&pod));
-        // Pods that are kept would ask a name server that is gone.
+        // With `--keep`, the DNS server ends before the pods, so they must not use it.
         let opens = args.watch || !objects.all_services().is_empty() || wants_names && !args.keep;
         let images = archived_images::never_pulled(&pods, &inputs.workloads);
         let problems = archived_images::import(&root.socket(), &images).await;
@@ -241,7 +241,7 @@ impl Loop {
             in_background: args.detached,
             starting,
             manager,
-            // Once at once: there may be nothing to run, and then nothing is reported.
+            // Syncs the controllers immediately: without pods, there will be no report.
             controllers_due: Some(Alarm::now()),
             failures: None,
             lifecycle: Lifecycle::new(args.keep),
@@ -251,7 +251,7 @@ impl Loop {
             tail,
             deadline: args
                 .timeout
-                // One that is farther away than clocks go is never over.
+                // No deadline if the timeout exceeds the range of the clock.
                 .and_then(|timeout| Alarm::from_std(started).checked_add(timeout)),
             overdue: None,
         })

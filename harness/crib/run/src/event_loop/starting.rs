@@ -1,4 +1,4 @@
-//! The start of a run in the background: until its pods have started, the command at the terminal waits.
+//! The start of a background run: the command at the terminal waits until the pods have started.
 
 use std::fs::File;
 use std::io;
@@ -10,14 +10,14 @@ use crate::processes::background::{Background, FAILED, STARTED};
 use crate::reports::Reports;
 use crate::started::{all_are_ready, all_have_started, one_cannot_run};
 
-/// What there is until the pods have started.
+/// The state until the pods have started.
 #[derive(Debug)]
 pub(super) struct Starting {
     background: Background,
-    /// Where everything later is printed.
+    /// The file for all later output.
     log: File,
     starter_gone: mpsc::UnboundedReceiver<()>,
-    /// The pods have to be ready, too.
+    /// Whether to wait until the pods are ready (`--wait`).
     until_ready: bool,
 }
 
@@ -29,7 +29,7 @@ impl Starting {
 }
 
 impl Loop {
-    /// Lets the command at the terminal end if the pods have started, or are ready where it waits for that.
+    /// Ends the command at the terminal once the pods have started or, with `--wait`, are ready.
     pub(super) fn report_start(&mut self, reports: &Reports) {
         let Some(starting) = &self.starting else {
             return;
@@ -43,7 +43,7 @@ impl Loop {
             return;
         };
         if let Some(starting) = self.starting.take() {
-            // What is printed later is not on the terminal.
+            // Later output does not appear on the terminal.
             let later = self.services.node_ports_to_come(&self.objects.current());
             later.into_iter().for_each(|line| self.printer.note(line));
             let line = if succeeded { STARTED } else { FAILED };
@@ -53,7 +53,7 @@ impl Loop {
     }
 }
 
-/// Returns when the command at the terminal has ended before the pods have started; else never. Cancel-safe.
+/// Returns if the command at the terminal ends before the pods have started; otherwise never returns. Cancel-safe.
 pub(super) async fn starter_gone(starting: &mut Option<Starting>) {
     if let Some(starting) = starting
         && starting.starter_gone.recv().await.is_some()

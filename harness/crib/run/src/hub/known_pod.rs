@@ -1,4 +1,4 @@
-//! ◆ A pod that the hub knows: as it is in the store, and as it is shown when it is not there any more. Pure.
+//! ◆ A pod of the hub: its state in the store, and its last state after it left the store. Pure.
 
 use std::sync::Arc;
 
@@ -9,31 +9,31 @@ use serde_json::Value;
 
 use crate::shown::{PodEnd, ShownPod};
 
-/// A pod that is in the store, or was.
+/// A pod that is or was in the store.
 pub(super) struct KnownPod {
-    /// As it is in the store, or would be if another pod had not taken its place.
+    /// The object in the store; or its last state, if the pod was removed or replaced by another pod.
     pub(super) object: Arc<Object>,
-    /// Its status there.
+    /// The last reported status, if the pod was no longer in the store.
     pub(super) status: Option<Arc<PodStatus>>,
     pub(super) is_in_store: bool,
-    /// What becomes of it, if it was deleted.
+    /// Why it was deleted, if it was.
     pub(super) deletion: Option<Deletion>,
-    /// It was told to end before it had ended by itself.
+    /// It was deleted before it had ended.
     pub(super) was_stopped: bool,
-    /// It was told to end, and nothing of it runs any more.
+    /// It was deleted, and none of its containers runs.
     is_over: bool,
     /// How it is shown.
     pub(super) shown: Arc<ShownPod>,
 }
 
-/// What is left of a deleted pod when the agent has removed it.
+/// Why a pod was deleted, which determines how it is shown after its removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
-    /// A number: a changed manifest or a controller has no use for it.
+    /// A changed manifest or a controller removed it; it is only counted.
     Forgotten,
-    /// Its last state: the run ends.
+    /// The run ended it; its last state is shown.
     Stopped,
-    /// Its last state: it can never run.
+    /// It can never run; its last state is shown.
     Refused,
 }
 
@@ -52,7 +52,7 @@ impl KnownPod {
         }
     }
 
-    /// Takes what the store has now.
+    /// Sets the object to the store's latest version.
     pub(super) fn set(&mut self, object: Arc<Object>) {
         let mut shown = match self.is_over {
             true => ShownPod::of(&without_deletion(&object.value)),
@@ -66,7 +66,7 @@ impl KnownPod {
         self.object = object;
     }
 
-    /// Takes what a delete made of it.
+    /// Records the deletion.
     pub(super) fn delete(&mut self, deletion: Deletion, deleted: Deleted) {
         self.was_stopped = !self.shown.has_ended() && deletion != Deletion::Refused;
         self.deletion = Some(deletion);
@@ -74,14 +74,14 @@ impl KnownPod {
         self.set(deleted.object);
     }
 
-    /// Takes a status that the store does not have.
+    /// Sets a status that is not in the store.
     pub(super) fn set_status(&mut self, status: Value) {
         let mut object = (*self.object).clone();
         object.value["status"] = status;
         self.set(Arc::new(object));
     }
 
-    /// Whether it was told to end, and has not.
+    /// The end of its grace period, if it is terminating.
     pub(super) fn ends_at(&self) -> Option<Timestamp> {
         match self.shown.end {
             PodEnd::Ending(until) => Some(until),
@@ -89,7 +89,7 @@ impl KnownPod {
         }
     }
 
-    /// Nothing of it runs any more.
+    /// Records that none of its containers runs.
     pub(super) fn set_over(&mut self) {
         if !self.is_over {
             self.is_over = true;
@@ -97,7 +97,7 @@ impl KnownPod {
         }
     }
 
-    /// Nothing is left of it: it is as if it had never been told to end, but for how it is shown.
+    /// Records its removal: from now on it is shown without its deletion timestamp.
     pub(super) fn end(&mut self) {
         let mut object = (*self.object).clone();
         object.value = without_deletion(&object.value);

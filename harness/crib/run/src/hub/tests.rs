@@ -1,4 +1,4 @@
-//! The hub as manifests, controllers, the agent and other commands use it.
+//! The hub as used by manifests, controllers, the agent and other commands.
 
 use std::ops::{Deref, DerefMut};
 
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::output::view::tests::{pod as report, reports};
 
-/// A hub, and the cluster that its agent has.
+/// A hub, and the store as its agent's cluster.
 struct Scene {
     cluster: StoreCluster,
     hub: Hub,
@@ -24,7 +24,7 @@ impl Scene {
         Self { cluster, hub }
     }
 
-    /// The agent reports.
+    /// Records a report of the agent.
     fn observe(&mut self, reports: &Reports) {
         let (_sender, mut receiver) = watch::channel(Arc::new(reports.clone()));
         self.cluster.take(&mut receiver, now());
@@ -50,7 +50,7 @@ fn hub() -> Scene {
     Scene::new()
 }
 
-/// A pod as a cluster prints it.
+/// A pod as printed by kubectl from a cluster.
 fn pod(uid: &str) -> Pod {
     let metadata = json!({
         "name": "p", "namespace": "default", "uid": uid, "resourceVersion": "77",
@@ -124,7 +124,7 @@ fn new_pod_takes_the_place_of_one_that_ends() {
     assert_eq!(uids(&hub), ["new"], "the end of the old one is not that of the new one");
 }
 
-/// A pod that was stopped, and one that had ended before.
+/// One pod is stopped; the other one ended before.
 #[test]
 fn stopped_pods_keep_their_last_state() {
     let mut hub = hub();
@@ -201,7 +201,7 @@ fn immutable_objects_stay_with_a_warning(#[case] changed: Value) {
     );
     assert_eq!(replaced.changed, []);
     assert_eq!(hub.referred(), before);
-    // It can be removed, and then added as something else.
+    // It can be removed, and then created with other content.
     drop(hub.set_others(Vec::new(), now()));
     assert_eq!(hub.set_others(both(&changed), now()).warnings, [""; 0]);
     assert_ne!(hub.referred(), before);

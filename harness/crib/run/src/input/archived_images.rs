@@ -1,5 +1,4 @@
-//! Images for pods that pull none (`imagePullPolicy: Never`), of archives or of this machine (`crib.local/…`): they are made present
-//! before the pods start.
+//! Imports the images of pods with `imagePullPolicy: Never` from archives or this machine (`crib.local/…`) before the pods start.
 
 use std::path::Path;
 
@@ -13,10 +12,10 @@ use runtime_fake::PULL_FROM;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
 
-/// The value of [`PULL_FROM`] with which no registry is asked.
+/// The value of [`PULL_FROM`] that excludes registries.
 const ARCHIVES: &str = "archives";
 
-/// The images that containers of the pods use, and that an agent never pulls.
+/// The images of containers whose pull policy is Never.
 pub(crate) fn never_pulled(pods: &[Pod], workloads: &[Workload]) -> Set<String> {
     let mut images = Set::new();
     for (_, pod) in named_pods(pods, workloads) {
@@ -27,8 +26,8 @@ pub(crate) fn never_pulled(pods: &[Pod], workloads: &[Workload]) -> Set<String> 
     images
 }
 
-/// Makes the images present that an archive or this machine has. Returns a sentence for each one that fails. An image that no archive has is no failure
-/// here: the pod that needs it says so.
+/// Imports the images that are in an archive or on this machine. Returns a message for each failure. A missing image is not a
+/// failure here: the pod that uses it reports it.
 pub(crate) async fn import(socket: &Path, images: &Set<String>) -> Vec<String> {
     let mut client = Client::new(socket).images;
     let mut problems = Vec::new();

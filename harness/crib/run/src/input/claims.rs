@@ -1,10 +1,10 @@
-//! ◆ Which claims the pods of a run use, and what is wrong with them. Pure.
+//! ◆ The claims that the pods of a run use, and problems with them. Pure.
 
 use agent::objects::ObjectMap;
 use api::claims::{Binding, Bindings, Bound, ClaimName, bind, bind_all, unfitting};
 use api::pod::Pod;
 
-/// The claims that pods mount, each once.
+/// The claims that pods mount, without duplicates.
 pub(crate) fn used<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Vec<ClaimName> {
     let mut claims: Vec<ClaimName> = pods
         .into_iter()
@@ -19,11 +19,11 @@ pub(crate) fn used<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Vec<ClaimName
     claims
 }
 
-/// What the claims that exist, and `claims`, will be bound to, and the claims of volumes then.
+/// The bindings of the existing claims and of `claims`, and the resulting claims of each volume.
 pub fn bindings(claims: &[ClaimName], objects: &ObjectMap) -> (Bindings, Bound) {
     let volumes = objects.persistent_volumes();
     let (mut all, mut bound) = bind_all(objects.persistent_volume_claims(), &volumes, Bound::new());
-    // Those of StatefulSets are bound when their pods start.
+    // The claims of StatefulSets are bound when their pods start.
     for name in claims {
         if all.contains_key(name) {
             continue;
@@ -40,7 +40,7 @@ pub fn bindings(claims: &[ClaimName], objects: &ObjectMap) -> (Bindings, Bound) 
     (all, bound)
 }
 
-/// Why claims that exist would be bound to nothing, each in a sentence.
+/// Messages about existing claims that cannot be bound.
 pub(crate) fn problems(claims: &[ClaimName], objects: &ObjectMap) -> Vec<String> {
     let (all, _) = bindings(claims, objects);
     all.into_iter()
@@ -51,7 +51,7 @@ pub(crate) fn problems(claims: &[ClaimName], objects: &ObjectMap) -> Vec<String>
         .collect()
 }
 
-/// Which claims get a directory although there are PersistentVolumes, each in a sentence.
+/// Messages about claims that get a directory although there are PersistentVolumes.
 pub(crate) fn warnings(claims: &[ClaimName], objects: &ObjectMap) -> Vec<String> {
     let (all, bound) = bindings(claims, objects);
     let volumes = objects.persistent_volumes();

@@ -1,4 +1,5 @@
-//! ◆ What a cluster adds to objects, and `kubectl get -o yaml` prints: it is left out where its other half is not there. Pure.
+//! ◆ Removes fields that a cluster adds to objects, and that `kubectl get -o yaml` prints, if the objects they refer to do not
+//! exist here. Pure.
 
 use agent::objects::ObjectMap;
 use api::manifest::Workload;
@@ -13,7 +14,7 @@ const ROOT_CA_KEY: &str = "ca.crt";
 /// The annotation of a claim whose volume was not chosen by its author (Kubernetes 1.36, pkg/controller/volume/persistentvolume).
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
-/// Leaves them out. Returns what to say.
+/// Removes these fields. Returns warnings about them.
 pub(crate) fn leave_out(
     pods: &mut [Pod],
     workloads: &mut [Workload],
@@ -63,7 +64,7 @@ pub(crate) fn leave_out(
     said
 }
 
-/// Lets a pod do without the certificate. Returns what does not get it.
+/// Makes references of a pod to the certificate optional. Returns descriptions of the volumes and variables that do without it.
 fn without_root_ca(spec: &mut PodSpec) -> Vec<String> {
     let (mut left_out, mut files) = (Vec::new(), Vec::new());
     for volume in spec.volumes.iter_mut().flatten() {
@@ -86,7 +87,7 @@ fn without_root_ca(spec: &mut PodSpec) -> Vec<String> {
     let init = spec.init_containers.iter_mut().flatten();
     for container in spec.containers.iter_mut().chain(init) {
         if let Some(mounts) = &mut container.volume_mounts {
-            // A subPath that does not exist would become a directory.
+            // A missing subPath would be created as a directory.
             mounts.retain(|mount| {
                 let mut files = files.iter();
                 !files.any(|(volume, path)| {
@@ -99,14 +100,14 @@ fn without_root_ca(spec: &mut PodSpec) -> Vec<String> {
     left_out
 }
 
-/// Where the certificate would be in a volume.
+/// The paths of the certificate in a volume.
 fn paths(items: Option<&[KeyToPath]>) -> impl Iterator<Item = String> {
     let all = items.is_none_or(<[KeyToPath]>::is_empty).then(|| ROOT_CA_KEY.to_owned());
     let chosen = items.unwrap_or_default().iter().filter(|item| item.key == ROOT_CA_KEY);
     chosen.map(|item| item.path.clone()).chain(all)
 }
 
-/// Lets the variables of a container do without the certificate. Returns which do not get it.
+/// Makes references in the variables of a container optional. Returns descriptions of the variables that do without it.
 fn variables_without_root_ca(container: &mut Container) -> Vec<String> {
     let mut left_out = Vec::new();
     for variable in container.env.iter_mut().flatten() {
@@ -128,7 +129,7 @@ fn variables_without_root_ca(container: &mut Container) -> Vec<String> {
     left_out
 }
 
-/// A claim that a cluster bound to a volume that is not here, with the volume's name, and without it.
+/// If a cluster bound the claim to a volume that does not exist here: the volume's name, and the claim without it.
 fn unbound(
     claim: &PersistentVolumeClaim,
     objects: &ObjectMap,

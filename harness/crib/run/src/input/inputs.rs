@@ -1,4 +1,4 @@
-//! Loads the manifests of the command line: pods, or all errors at once.
+//! Loads the manifests of the command line: returns the pods, or all errors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,51 +28,51 @@ use crate::input::storage_limits;
 use crate::input::unsupported_storage;
 use crate::input::watched::Watched;
 
-/// What is to be run.
+/// The contents of the manifests, and the options for them.
 #[derive(Debug)]
 pub struct Inputs {
-    /// The pods, no two with the same name or uid.
+    /// The pods, with unique names and uids.
     pub pods: Vec<Pod>,
-    /// The objects that create pods, no two of a kind with the same name. There is at least one of these or those.
+    /// The workloads, with unique names per kind. There is at least one pod or workload.
     pub workloads: Vec<Workload>,
     /// The objects that pods refer to.
     pub objects: ObjectMap,
-    /// The claims that pods mount; for pods of StatefulSets, those of the first one.
+    /// The claims that pods mount; for a StatefulSet, those of its first pod.
     pub claims: Vec<ClaimName>,
-    /// Where their volumes are kept.
+    /// The directory of their volumes.
     pub volumes_dir: PathBuf,
-    /// The changes of the manifests, if they are watched.
+    /// The watch of the manifest files, with `--watch`.
     pub watched: Option<Watched>,
-    /// How the directory of volumes is made that are kept in memory.
+    /// The function that creates the directory for volumes in memory.
     pub volumes_in_memory: Option<MakeInMemory>,
-    /// The directory of the files that localhostProfile names, if there is one.
+    /// The directory of the seccomp profiles that localhostProfile refers to.
     pub seccomp_profile_root: Option<PathBuf>,
-    /// Their kinds, namespaces and names, as they are in the manifests.
+    /// The kinds, namespaces and names of the objects in the manifests.
     pub object_names: Vec<String>,
-    /// What looks like a mistake in a manifest.
+    /// Possible mistakes in the manifests.
     pub warnings: Vec<String>,
-    /// Those of them that `--strict` refuses, until it has.
+    /// The warnings that are errors with `--strict`, before they are added to `warnings`.
     refusable: Vec<String>,
-    /// Fields that change nothing.
+    /// Fields without effect.
     pub no_effect: Vec<Problem>,
-    /// Credentials for registries.
+    /// Registry credentials.
     pub pull_secrets: PullSecrets,
-    /// The pods, and the objects that create pods, that name no termination grace period.
+    /// The pods and workloads without terminationGracePeriodSeconds.
     pub without_grace: Set<String>,
 }
 
 const NOTHING: &str = "no pod in the manifests: nothing to run";
 
-/// What is done when there is nothing to run.
+/// How manifests without a pod or workload are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Empty {
-    /// It is an error.
+    /// As an error.
     Refused,
-    /// It is taken: there was something before, or will be.
+    /// Accepted: earlier or later manifests have pods.
     Accepted,
 }
 
-/// How manifests are read.
+/// Options for reading manifests.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ManifestArgs {
     /// Accept unknown fields and duplicate keys in manifests, with a warning
@@ -93,19 +93,19 @@ impl Default for ManifestArgs {
     }
 }
 
-/// The most bytes of a document: 16 MiB.
+/// The maximum size of a document: 16 MiB.
 const LONGEST_DOCUMENT: usize = 16 << 20;
 
-/// The most problems that are reported: a directory may have very many files that are no manifests.
+/// The maximum number of problems that are reported: a directory may contain many files that are not manifests.
 const MOST_PROBLEMS: usize = 100;
 
-/// Reads all manifests. The errors are what to print, one for each of the first problems. What is skipped, and what Services do not do
-/// here, is one if `strict`, else a warning.
+/// Reads all manifests. The errors are messages, one for each of the first problems. Skipped documents, and unsupported features of
+/// Services and storage, are errors if `strict` is set, otherwise warnings.
 pub fn load(paths: &[PathBuf], how: ManifestArgs) -> Result<Inputs, Vec<String>> {
     load_or_none(paths, how, Empty::Refused)
 }
 
-/// The same, where there may be nothing to run.
+/// Like [`load`], with a choice for manifests without a pod or workload.
 pub(crate) fn load_or_none(
     paths: &[PathBuf],
     how: ManifestArgs,
@@ -130,7 +130,7 @@ fn read_all(paths: &[PathBuf], how: ManifestArgs, empty: Empty) -> Result<Inputs
         }
     }
     let mut texts = texts.all;
-    // As kubectl has it. Where all are blank they stay, to be named.
+    // Blank files are ignored, as by kubectl. If all files are blank, they are kept, so that the error names them.
     let is_something = texts.iter().any(|(_, text)| !is_blank(text));
     if is_something || empty == Empty::Accepted {
         texts.retain(|(_, text)| !is_blank(text));
@@ -139,7 +139,7 @@ fn read_all(paths: &[PathBuf], how: ManifestArgs, empty: Empty) -> Result<Inputs
     let mut documents = 0;
     for (name, text) in texts {
         let one = manifest::parse(&name, &text, strictness);
-        // With the items of lists, which the texts do not show.
+        // Counts the items of lists, which are not documents of the text.
         documents += one.documents;
         if documents > max_documents {
             problems.push(too_many_documents(&name, max_documents));
@@ -156,7 +156,7 @@ fn read_all(paths: &[PathBuf], how: ManifestArgs, empty: Empty) -> Result<Inputs
     }
     let mut inputs = match merge(parsed, problems, empty) {
         Ok(inputs) => inputs,
-        // What is skipped may be why.
+        // Skipped documents may be the reason.
         Err(problems) if problems == [NOTHING] => {
             return Err(skipped.into_iter().chain(problems).collect());
         }
@@ -183,7 +183,7 @@ fn read_all(paths: &[PathBuf], how: ManifestArgs, empty: Empty) -> Result<Inputs
     Ok(inputs)
 }
 
-/// Makes the paths of image archives absolute; one that is not there or cannot have an image is an error in words.
+/// Makes the paths of image archives absolute; fails with a message if a path is missing or cannot be an archive.
 pub(crate) fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     paths.iter().map(|path| archive(path)).collect()
 }
@@ -193,7 +193,7 @@ fn archive(given: &Path) -> Result<PathBuf, String> {
     let failed = |error: io::Error| format!("failed to find the image archive {shown}: {error}");
     let path = given.canonicalize().map_err(failed)?;
     let kind = path.metadata().map_err(failed)?;
-    // Without these, the first word of the mistake would be that a pod cannot pull.
+    // Without this check, the mistake would only appear as a failed pull of a pod.
     if !kind.is_file() && !kind.is_dir() {
         return Err(format!(
             "failed to read the image archive {shown}: it is neither a file nor a directory"
@@ -238,7 +238,7 @@ fn too_many_documents(name: &str, most: usize) -> String {
     format!("{name}: there are more than {most} documents: raise --max-documents")
 }
 
-/// Appends the name and the text of each manifest that `path` stands for.
+/// Appends the name and the text of each manifest in `path`.
 fn read_manifests(path: &Path, empty: Empty, texts: &mut Texts) -> Result<(), String> {
     if path == Path::new("-") {
         let bytes = named_text::read_bytes(std::io::stdin(), named_text::MOST)
@@ -272,7 +272,7 @@ fn read_manifests(path: &Path, empty: Empty, texts: &mut Texts) -> Result<(), St
     files.iter().try_for_each(|file| texts.add(text_of(file)?))
 }
 
-/// The number of documents in a text, blank ones left out.
+/// The number of documents in a text, without blank ones.
 fn documents(name: &str, text: &str) -> Result<usize, String> {
     let parts = || text.split("\n---");
     if parts().any(|part| part.len() > LONGEST_DOCUMENT) {
@@ -301,7 +301,7 @@ fn decode(name: &str, bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
-/// Whether a manifest has only comments, and marks between documents.
+/// Whether a manifest contains only comments and document separators.
 fn is_blank(text: &str) -> bool {
     text.lines().all(|line| {
         let line = line.strip_prefix("---").unwrap_or(line).trim();
@@ -321,13 +321,13 @@ fn is_manifest(path: &Path) -> bool {
     known && !hidden
 }
 
-/// What to say of a second object of that name; objects without one have a problem of their own.
+/// The error for a second object of the same name; objects without a name have an error of their own.
 fn twice(file: &str, name: &str) -> Option<String> {
     (!name.ends_with(['/', ' ']))
         .then(|| format!("{file}: {name} is in the manifests twice: give one of them another name"))
 }
 
-/// Merges the pods and objects of all files; rejects duplicate names, missing objects and an empty set.
+/// Merges the pods and objects of all files; rejects duplicate names, missing objects and an empty result.
 fn merge(
     files: Vec<(String, Parsed)>,
     mut problems: Vec<String>,
@@ -336,7 +336,7 @@ fn merge(
     let (mut pods, mut warnings) = (Vec::<Pod>::new(), Vec::new());
     let (mut names, mut uids) = (Map::new(), Map::new());
     let mut all_objects: Vec<(String, Object)> = Vec::new();
-    // Where an object or a workload of a name is: there may be very many.
+    // Indexes of objects and workloads by name, because there may be many.
     let mut object_indexes: Map<String, usize> = Map::new();
     let mut workload_indexes: Map<String, usize> = Map::new();
     let (mut no_effect, mut unsupported) = (Vec::new(), Vec::new());
@@ -347,7 +347,7 @@ fn merge(
         without_grace.extend(parsed.without_grace);
         for object in parsed.objects {
             let name = object.full_name();
-            // As for kubectl; objects without a name have a problem of their own.
+            // As in kubectl, the last definition is used. Objects without a name have an error of their own.
             let index = object_indexes.get(&name).copied();
             match index.and_then(|index| all_objects.get_mut(index)) {
                 Some((_, other)) if *other == object => {}
@@ -384,7 +384,7 @@ fn merge(
         problems.extend(others.iter().map(ToString::to_string));
         warnings.extend(parsed.warnings.iter().map(ToString::to_string));
         no_effect.extend(parsed.no_effect);
-        // Those without a name have a problem of their own.
+        // Pods without a name have an error of their own.
         let named = parsed.pods.into_iter().filter(|pod| !pod.name().is_empty());
         for pod in named {
             if let Some(other) = names.insert(pod.full_name(), file.clone()) {

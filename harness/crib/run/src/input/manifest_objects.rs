@@ -1,4 +1,4 @@
-//! ◆ The objects of manifests, as these have them: the ones that there are, and the uids of all that there ever were. Pure.
+//! ◆ The current objects of manifests, and the uids of all earlier ones. Pure.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,18 @@ use cluster::apply::{self, Applied, ManifestObject};
 use cluster::controllers::Controllers;
 use compact::Set;
 
-/// The pods of manifests, or their objects with controllers. What controllers create is not among them.
+/// The pods or the workloads of manifests, without the pods that controllers create.
 #[derive(Debug)]
 pub(crate) struct ManifestObjects<T> {
     all: Vec<T>,
-    /// Their uids.
+    /// The uids of the current objects.
     uids: Set<PodUid>,
-    /// The uids of all that there ever were.
+    /// The uids of all current and earlier objects.
     used: BTreeSet<String>,
 }
 
 impl<T: ManifestObject> ManifestObjects<T> {
-    /// The first ones.
+    /// The objects of the first manifests.
     pub(crate) fn new(objects: Vec<T>) -> Self {
         let mut all = Self { all: Vec::new(), uids: Set::new(), used: BTreeSet::new() };
         all.set(objects);
@@ -34,12 +34,12 @@ impl<T: ManifestObject> ManifestObjects<T> {
 }
 
 impl ManifestObjects<Pod> {
-    /// The uids of the pods.
+    /// The uids of the current pods.
     pub(crate) fn uids(&self) -> &Set<PodUid> {
         &self.uids
     }
 
-    /// Takes the pods of changed manifests; `has_ended` tells which of the earlier ones have.
+    /// Applies changed manifests; `has_ended` returns whether an earlier pod has ended.
     pub(crate) fn apply(
         &mut self,
         after: Vec<Pod>,
@@ -52,7 +52,7 @@ impl ManifestObjects<Pod> {
 }
 
 impl ManifestObjects<Workload> {
-    /// Takes the objects of changed manifests; the controllers know which of the earlier ones are over.
+    /// Applies changed manifests; the controllers determine which earlier workloads have ended.
     pub(crate) fn apply(
         &mut self,
         after: Vec<Workload>,

@@ -1,4 +1,4 @@
-//! Which pods name another node than this machine, in words: all of them run here.
+//! A warning about pods that select another node: all pods run on this machine.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use api::pod::Pod;
 use crib_base::node::node_name;
 use crib_base::node::with_own_labels;
 
-/// One sentence about all pods, and objects whose pods do; none if there is none.
+/// One warning about all pods and workloads; `None` if no pod selects another node.
 pub(crate) fn warning(pods: &[Pod], workloads: &[Workload]) -> Option<String> {
     let node = node_name();
     let labels = with_own_labels(&node, BTreeMap::new());

@@ -1,4 +1,4 @@
-//! ◆ What of the manifests is not run, in words. Pure.
+//! ◆ Messages about documents that are skipped. Pure.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use compact::Map;
 
 const KUSTOMIZATION: &str = "Kustomization";
 
-/// The sentences for kustomizations: other documents beside one are what it is built from, and may be incomplete.
+/// The messages about kustomizations: other documents next to one are its parts, and may be incomplete.
 pub(crate) fn kustomizations(skipped: &[Skipped]) -> Vec<String> {
     let found = skipped.iter().filter(|object| object.kind == KUSTOMIZATION);
     sentences(&found.cloned().collect::<Vec<_>>())
 }
 
-/// A sentence for each kind that is skipped, and for each hook of helm.
+/// A message for each kind that is skipped, and for each hook of helm.
 pub(crate) fn sentences(skipped: &[Skipped]) -> Vec<String> {
     let (hooks, others): (Vec<_>, Vec<_>) =
         skipped.iter().partition(|object| object.helm_hook.is_some());
@@ -42,7 +42,7 @@ pub(crate) fn sentences(skipped: &[Skipped]) -> Vec<String> {
     kinds.chain(hooks.into_iter().map(of_hook)).collect()
 }
 
-/// Why a kind of this file is not run, and what to do.
+/// Why a kind in this file is skipped, and what to do.
 fn why(kind: &str, file: &str) -> String {
     match kind {
         KUSTOMIZATION => format!(
@@ -53,7 +53,7 @@ fn why(kind: &str, file: &str) -> String {
     }
 }
 
-/// The directory of a file, as a word of a command.
+/// The directory of a file, quoted for a command line.
 fn directory(file: &str) -> String {
     let path = Path::new(file).parent().and_then(Path::to_str);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_');

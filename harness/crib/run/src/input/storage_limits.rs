@@ -1,15 +1,15 @@
-//! ◆ Which limits of ephemeral-storage do not count all that their containers write, in words. Pure.
+//! ◆ A warning about ephemeral-storage limits that do not count everything that the containers write. Pure.
 
 use api::manifest::Workload;
 use api::manifest_set::named_pods;
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
-/// The image whose writable layer is in memory, in the containers' own mount namespace: nothing measures it.
+/// The image whose writable layer is a tmpfs in the container's mount namespace, where it cannot be measured.
 const HOST_IMAGE: &str = "crib.local/host";
 const STORAGE: &str = "ephemeral-storage";
 
-/// One sentence about all pods, and objects whose pods have such limits; none if there is none.
+/// One warning about all pods and workloads; `None` if no pod has such a limit.
 pub(crate) fn warning(pods: &[Pod], workloads: &[Workload]) -> Option<String> {
     let concerned = named_pods(pods, workloads).filter(|(_, pod)| is_concerned(pod));
     let names: Vec<String> = concerned.map(|(name, _)| name).collect();
@@ -21,7 +21,7 @@ pub(crate) fn warning(pods: &[Pod], workloads: &[Workload]) -> Option<String> {
     })
 }
 
-/// Whether a limit of storage applies to a container of the image.
+/// Whether a storage limit applies to a container of this image.
 fn is_concerned(pod: &Pod) -> bool {
     let limits = |resources: Option<&ResourceRequirements>| {
         let limits = resources.and_then(|resources| resources.limits.as_ref());

@@ -15,16 +15,16 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use crate::input::claims;
 
-/// What to print about them.
+/// The messages about them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sorted {
-    /// Of those that pods use, one for each field.
+    /// An error for each field, for claims and volumes that pods use.
     pub(crate) problems: Vec<String>,
-    /// Of the others, one for each object.
+    /// A warning for each object that no pod uses.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Sorts what was found in claims and PersistentVolumes.
+/// Sorts the problems of claims and PersistentVolumes.
 pub(crate) fn sort(
     found: &[Problem],
     pods: &[Pod],
@@ -55,7 +55,7 @@ fn warning(object: &str, problems: &[&Problem]) -> Option<String> {
     let Problem { file, line, column, .. } = problems.first()?;
     let mut reasons = Vec::new();
     for Problem { path, message, .. } in problems {
-        // What follows is what to do, and nothing needs to be done.
+        // The text after the colon is the remedy, which an unused object does not need.
         let reason = message.split_once(": ").map_or(message.as_str(), |(reason, _)| reason);
         let reason = format!("{path}: {reason}");
         if !reasons.contains(&reason) {
@@ -81,7 +81,7 @@ fn used(pods: &[Pod], workloads: &[Workload], objects: &ObjectMap) -> Set<String
         Some(Ok(Binding::Volume(volume))) => Some(volume.as_str()),
         Some(Ok(Binding::Directory) | Err(_)) | None => None,
     });
-    // Which volume a claim gets that is made with a pod is decided when the pod starts.
+    // The volume of a claim that is created with a pod is selected when the pod starts.
     let made = made_with_pods(&users, workloads);
     let may_get = volumes.iter().filter(|volume| {
         let mut made = made.iter();
@@ -103,7 +103,7 @@ fn reserved_for(volume: &PersistentVolume) -> Option<ClaimName> {
     Some(ClaimName::new(namespace.unwrap_or("default"), claim.name.as_deref()?))
 }
 
-/// The StatefulSets.
+/// The StatefulSets among the workloads.
 fn stateful_sets(workloads: &[Workload]) -> impl Iterator<Item = (&Workload, &StatefulSet)> {
     workloads.iter().filter_map(|workload| match &workload.object {
         WorkloadObject::StatefulSet(set) => Some((workload, set)),
@@ -116,7 +116,7 @@ fn stateful_sets(workloads: &[Workload]) -> impl Iterator<Item = (&Workload, &St
     })
 }
 
-/// Whether a pod of a StatefulSet mounts the claim of this name.
+/// Whether a pod of a StatefulSet mounts the claim.
 fn is_of_stateful_set(workloads: &[Workload], claim: &ClaimName) -> bool {
     let mut sets = stateful_sets(workloads);
     sets.any(|(workload, set)| {
@@ -131,7 +131,7 @@ fn is_of_stateful_set(workloads: &[Workload], claim: &ClaimName) -> bool {
     })
 }
 
-/// Claims that are made with pods: of ephemeral volumes, and of StatefulSets with several pods.
+/// Claims that are created with pods: of ephemeral volumes, and of StatefulSets with several pods.
 fn made_with_pods(users: &[Pod], workloads: &[Workload]) -> Vec<PersistentVolumeClaim> {
     let ephemeral = users.iter().flat_map(|pod| {
         let volumes = pod.spec().volumes.iter().flatten();

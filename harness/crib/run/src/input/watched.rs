@@ -1,6 +1,6 @@
-//! The directories of manifests, which are watched for changes.
+//! Watches the directories of manifests for changes.
 //!
-//! The directory of a file is watched, not the file: an editor replaces it by another one.
+//! The watch is on a file's directory, not on the file, because editors replace a file by a new one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use compact::Set;
 use inotify::{Inotify, WatchMask};
 
-/// What is watched, and what has happened there since.
+/// An inotify instance with the watched directories.
 #[derive(Debug)]
 pub struct Watched(pub(crate) Inotify);
 
-/// Starts to watch these manifests: to be called before they are read, for none of their changes to be missed.
+/// Starts to watch these manifests. Must be called before they are read, so that no change is missed.
 pub(crate) fn watch(paths: &[PathBuf]) -> io::Result<Watched> {
     let inotify = Inotify::init()?;
     let mask = WatchMask::CLOSE_WRITE
@@ -31,7 +31,7 @@ pub(crate) fn watch(paths: &[PathBuf]) -> io::Result<Watched> {
     Ok(Watched(inotify))
 }
 
-/// The directories in which the manifests are, and to which links among them lead.
+/// The directories that contain the manifests, and the targets of symbolic links among them.
 fn directories(paths: &[PathBuf]) -> Set<PathBuf> {
     let of = |path: &Path| {
         if path.is_dir() {

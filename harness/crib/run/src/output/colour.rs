@@ -5,17 +5,17 @@
 pub(crate) struct Colour(u8);
 
 impl Colour {
-    /// Something failed.
+    /// Failed.
     pub(crate) const RED: Self = Self(31);
-    /// Something is done.
+    /// Done.
     pub(crate) const GREEN: Self = Self(32);
-    /// Something failed and is tried again.
+    /// Failed and retried.
     pub(crate) const YELLOW: Self = Self(33);
-    /// Something waits for its turn.
+    /// Waiting.
     pub(crate) const BLUE: Self = Self(34);
-    /// Something runs.
+    /// Running.
     pub(crate) const CYAN: Self = Self(36);
-    /// The colours that containers take in turn; red is for what failed.
+    /// The colours that containers get in turn; red is reserved for failures.
     pub(crate) const CONTAINERS: [Self; 10] = [
         Self(36),
         Self(33),
@@ -30,7 +30,7 @@ impl Colour {
     ];
 }
 
-/// `text` in a colour, or as it is.
+/// `text` in a colour, if `coloured`.
 pub(crate) fn paint(coloured: bool, colour: Colour, text: &str) -> String {
     if coloured { format!("\x1b[{}m{text}\x1b[0m", colour.0) } else { text.to_owned() }
 }

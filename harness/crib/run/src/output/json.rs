@@ -1,4 +1,4 @@
-//! ◆ `--output json`: one object a line, told apart by `type`. Pure.
+//! ◆ `--output json`: one object per line, distinguished by `type`. Pure.
 //!
 //! `transition`: `time`, `pod` (namespace/name), `uid`, `container` (absent for the pod as a whole), `from`, `to`, `cause`,
 //! `exit_code` (when a container ended). `readiness`: `time`, `pod`, `uid`, `container`, `ready`. `event`, as a kubelet records
@@ -104,7 +104,7 @@ struct ContainerResult<'a> {
     reason: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     message: &'a str,
-    /// What its latest run left as its termination message.
+    /// The termination message of its latest run.
     #[serde(skip_serializing_if = "Option::is_none")]
     termination_message: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +119,7 @@ struct ContainerResult<'a> {
     start_seconds: Option<f64>,
 }
 
-/// A change of a pod or container.
+/// A change of the state of a pod or container.
 pub(crate) fn transition(transition: &Transition) -> String {
     line(&Object::Transition {
         time: transition.at.to_string(),
@@ -133,7 +133,7 @@ pub(crate) fn transition(transition: &Transition) -> String {
     })
 }
 
-/// A container is ready, or no longer.
+/// A container became ready or unready.
 pub(crate) fn readiness(change: &ReadinessChange) -> String {
     line(&Object::Readiness {
         time: change.at.to_string(),
@@ -169,7 +169,7 @@ pub(crate) fn log(label: &Label, log: &Line) -> String {
     })
 }
 
-/// How it ended.
+/// The result of the run.
 pub(crate) fn result(exit: Exit, reports: &Reports, jobs: &[JobResult]) -> String {
     line(&Object::Result {
         exit_code: exit.code(),
@@ -219,7 +219,7 @@ fn container<'a>(report: &'a ContainerReport, status: &'a PodStatus) -> Containe
     }
 }
 
-/// The termination message of a container's latest run: of its present state, else of the one before.
+/// The termination message of a container's latest run, from its current state or else from its last state.
 fn termination_message<'a>(name: &str, status: &'a PodStatus) -> Option<&'a str> {
     let lists = [
         &status.init_container_statuses,
@@ -236,7 +236,7 @@ fn termination_message<'a>(name: &str, status: &'a PodStatus) -> Option<&'a str>
 fn line(object: &Object<'_>) -> String {
     match serde_json::to_string(object) {
         Ok(text) => escape_json(&text).into_owned() + "\n",
-        // Strings, numbers and lists of them can always be written.
+        // Values of strings, numbers and lists can always be serialised.
         Err(error) => unreachable!("a line of JSON: {error}"),
     }
 }

@@ -1,6 +1,6 @@
-//! The name of a container among all pods of a run.
+//! The identity of a container among all pods of a run.
 
-/// The container that a log belongs to.
+/// The container of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Label {
     /// `namespace/name` of the pod.

@@ -1,4 +1,4 @@
-//! ◆ Plain lines: a container's line with its prefix, a transition, the last words about a pod. Pure.
+//! ◆ Plain lines: a container's line with its prefix, a transition, a message about a failed pod. Pure.
 
 use agent::{ContainerPhase, Event, PodReport, Transition};
 use compact::Map;
@@ -9,11 +9,11 @@ use crate::output::colour::{Colour, paint};
 use crate::output::label::Label;
 use crate::reports::{is_failure_reason, is_refused};
 
-/// What stands before the lines of each container.
+/// The prefixes of the containers' lines.
 #[derive(Debug)]
 pub(crate) struct Prefixes {
     of: Map<Label, String>,
-    /// The namespace that is not shown, because all containers are in it.
+    /// The namespace that is omitted, because all containers are in it.
     hidden: Option<String>,
     /// The width of a container's name.
     width: usize,
@@ -22,8 +22,8 @@ pub(crate) struct Prefixes {
 }
 
 impl Prefixes {
-    /// Prefixes of one width, with a colour for each container in the order given. Namespaces are shown when there are several.
-    /// For a `terminal` the lines themselves are made harmless, see [`tame`].
+    /// Prefixes of equal width, with a colour for each container in the given order. Namespaces are shown if there are several.
+    /// With `terminal`, the lines are escaped, see [`tame`].
     pub(crate) fn new(labels: &[Label], coloured: bool, terminal: bool) -> Self {
         let namespace = |label: &Label| label.pod.split('/').next().unwrap_or_default().to_owned();
         let first = labels.first().map(namespace).unwrap_or_default();
@@ -60,13 +60,13 @@ impl Prefixes {
         format!("{name:width$} |", width = self.width)
     }
 
-    /// The line as it is printed, its end included.
+    /// The printed line, including the newline.
     pub(crate) fn line(&self, label: &Label, line: &Line) -> String {
         let prefix = match self.of.get(label) {
             Some(prefix) => prefix.clone(),
             None => self.later(label),
         };
-        // A container must not colour what follows its line.
+        // The line's colours must not affect the following output.
         let shown = if self.terminal { tame(&line.text) } else { line.text.clone() };
         let is_coloured = (self.coloured || self.terminal) && shown.contains('\x1b');
         let reset = if is_coloured { "\x1b[0m" } else { "" };
@@ -74,21 +74,21 @@ impl Prefixes {
     }
 }
 
-/// Whether a transition tells a reader nothing: what a pod begins with is no change, unless it is its end too, and a
-/// container that is created and not yet started waits as before.
+/// Whether a transition is not worth a line: the first state of a pod, unless it is Failed, and a container that was created but
+/// not yet started.
 pub(crate) fn is_unremarkable(transition: &Transition) -> bool {
     let begins = transition.from.is_empty();
     let ends_at_once = transition.container.is_none() && transition.to == "Failed";
     begins && !ends_at_once || transition.to == "Waiting"
 }
 
-/// The message of a failed call of the runtime without the words that every one has in Go.
+/// The message of a failed CRI call without the prefix of gRPC errors in Go.
 pub(crate) fn without_call(message: &str) -> &str {
     let call = message.strip_prefix("rpc error: code = ");
     call.and_then(|call| call.split_once(" desc = ")).map_or(message, |(_, said)| said)
 }
 
-/// A transition in one line. Why something waits after a failure is left to the note about it, which says it once.
+/// A transition as a line. Omits the reason for waiting after a failure, which a note contains.
 pub(crate) fn transition(transition: &Transition) -> String {
     let who = match &transition.container {
         Some(container) => format!("{} {container}", transition.pod),
@@ -107,7 +107,7 @@ pub(crate) fn transition(transition: &Transition) -> String {
     format!("{who}: {from}{arrow}{to}{code}{cause}")
 }
 
-/// Whether an event says what neither a transition nor a note does, for the first time.
+/// Whether an event contains information that no transition or note contains, and occurs for the first time.
 pub(crate) fn is_told_by_event_alone(event: &Event) -> bool {
     let alone = matches!(
         event.reason.as_str(),
@@ -127,7 +127,7 @@ pub(crate) fn is_told_by_event_alone(event: &Event) -> bool {
     alone && event.count == 1
 }
 
-/// An event in one line.
+/// An event as a line.
 pub(crate) fn event(event: &Event) -> String {
     let object = &event.object;
     let container = object.container().map(|name| format!(" {name}"));
@@ -145,7 +145,7 @@ pub(crate) fn event(event: &Event) -> String {
     )
 }
 
-/// What is to be said in the end about pods that did not succeed, in the order of their names.
+/// The messages at the end about pods that did not succeed, sorted by name.
 pub(crate) fn failures<'a>(reports: impl Iterator<Item = &'a PodReport>) -> Vec<String> {
     let mut pods: Vec<&PodReport> = reports
         .filter(|pod| pod.status.phase.as_deref() == Some("Failed") || is_refused(pod))
@@ -182,7 +182,7 @@ fn failure(pod: &PodReport) -> String {
             format!("container {} cannot run ({})", container.name, container.reason)
         }))
         .collect();
-    // A kubelet's messages of evictions end with a full stop and a space.
+    // The kubelet's eviction messages end with a full stop and a space.
     let said = |text: &Option<String>| {
         let text = text.as_deref().unwrap_or_default();
         let text = text.trim().trim_end_matches('.').to_owned();

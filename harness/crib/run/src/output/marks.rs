@@ -4,9 +4,9 @@
 //! |----------|-----------------------------------------|--------------------------------------------|
 //! | done     | Succeeded                               | exited with code 0                         |
 //! | running  | all of its containers are ready         | runs                                       |
-//! | waiting  | Pending, not ready, or ends             | waits for its turn, or is not ready        |
+//! | waiting  | Pending, not ready, or terminating      | not started yet, or not ready              |
 //! | retrying | a container retries                     | waits after a failure, with its reason     |
-//! | stopped  | was ended with the run, and not done    | ended with its pod                         |
+//! | stopped  | ended by the run before it was done     | ended with its pod                         |
 //! | failed   | Failed, ended incomplete, or cannot run | exited with another code, or can never run |
 
 use agent::{ContainerPhase, ContainerReport, PodReport};
@@ -16,7 +16,7 @@ use crate::output::colour::{Colour, paint};
 use crate::reports::{is_failure_reason, is_refused};
 use crate::shown::{PodEnd, ShownPod};
 
-/// One turn of the sign of what waits in the live view.
+/// One cycle of the spinner for waiting pods and containers in the live view.
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
 /// The first character of a row. Each has its own sign and colour.
@@ -31,8 +31,7 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    /// The mark of a pod, whose report the agent may not have any more. A pod that was ended before it ran is not done: it still
-    /// waits.
+    /// The mark of a pod; the agent may no longer have a report of it. A pod that was deleted before it ran is waiting, not done.
     pub(crate) fn of_pod(pod: &ShownPod, report: Option<&PodReport>) -> Self {
         let containers = || report.iter().flat_map(|report| &report.containers);
         let retries =
@@ -52,7 +51,7 @@ impl Mark {
         }
     }
 
-    /// The mark of a container in a pod with a mark.
+    /// The mark of a container in a pod with this mark.
     pub(crate) fn of_container_in(pod: Self, container: &ContainerReport) -> Self {
         let own = Self::of_container(container);
         match (pod, own) {
@@ -75,7 +74,7 @@ impl Mark {
         }
     }
 
-    /// The sign; `tick` turns the one of what waits, `None` is for a table that stays.
+    /// The sign. `tick` selects the frame of the spinner; `None` is for the final table.
     pub(crate) fn sign(self, tick: Option<usize>, coloured: bool) -> String {
         let sign = match (self, tick) {
             (Self::Done, _) => "✓",

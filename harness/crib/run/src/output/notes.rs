@@ -1,4 +1,5 @@
-//! ◆ What a user should be told once while pods run: that something will not end by itself. Pure; it remembers what it said.
+//! ◆ Notes that a user needs once while pods run, such as that a failure is retried until Ctrl-C. Pure; it remembers what was
+//! printed.
 
 use std::time::Duration;
 
@@ -9,17 +10,17 @@ use compact::Set;
 use crate::output::lines::without_call;
 use crate::reports::{Reports, is_failure_reason};
 
-/// What was said already.
+/// The notes that were printed.
 #[derive(Debug)]
 pub(crate) struct Notes {
     until: String,
-    /// Pods that run each container once.
+    /// Pods with restartPolicy Never.
     once: Set<PodUid>,
     said: Set<(PodUid, String, String)>,
 }
 
 impl Notes {
-    /// Nothing was said yet of `pods`. `timeout` is what `--timeout` set.
+    /// Nothing was printed about `pods` yet. `timeout` is the value of `--timeout`.
     pub(crate) fn new(timeout: Option<Duration>, pods: &[Pod]) -> Self {
         let until = if timeout.is_some() { "until --timeout or Ctrl-C" } else { "until Ctrl-C" };
         let mut notes = Self { until: until.to_owned(), once: Set::new(), said: Set::new() };
@@ -27,18 +28,18 @@ impl Notes {
         notes
     }
 
-    /// What ends the pods is this instead of Ctrl-C.
+    /// Replaces Ctrl-C in the notes by this command.
     pub(crate) fn end_with(&mut self, command: &str) {
         self.until = self.until.replace("Ctrl-C", command);
     }
 
-    /// There are more pods.
+    /// Adds pods.
     pub(crate) fn add(&mut self, pods: &[Pod]) {
         let once = pods.iter().filter(|pod| pod.restart_policy() == RestartPolicy::Never);
         self.once.extend(once.map(|pod| pod.uid().clone()));
     }
 
-    /// What to say before anything runs.
+    /// The notes before any pod runs.
     pub(crate) fn at_start(&self, pods: &[Pod]) -> Vec<String> {
         let endless: Vec<&str> = pods
             .iter()
@@ -58,14 +59,14 @@ impl Notes {
         }
     }
 
-    /// What is new and worth a line: each container and reason once.
+    /// New notes: one for each container and reason.
     pub(crate) fn on_reports(&mut self, reports: &Reports) -> Vec<String> {
         let mut lines = Vec::new();
         for pod in reports.values().filter(|pod| !pod.finished) {
             for container in &pod.containers {
                 let waits = container.state == ContainerPhase::Waiting
                     && is_failure_reason(&container.reason);
-                // An image that could not be pulled is told when the pull fails, not again when the next one has to wait.
+                // A failed pull is reported once, not again when the next pull backs off.
                 let reason = if container.reason == "ImagePullBackOff" {
                     "ErrImagePull"
                 } else {
@@ -84,8 +85,8 @@ impl Notes {
         let (name, reason) = (&container.name, &container.reason);
         let message = without_call(container.message.trim()).replace('\n', " ");
         let message = if message.is_empty() { String::new() } else { format!(": {message}") };
-        // A container that could not be made is tried again under every policy, one that was made and could not be started,
-        // or was killed because its hook failed, is not (kubelet 1.36, computePodActions).
+        // A container that could not be created is retried under every restart policy. With policy Never, a container that was
+        // created but could not be started, or whose hook failed, is not retried (kubelet 1.36, computePodActions).
         let next = if container.refused {
             "; further attempts would fail too, so the pod is not retried".to_owned()
         } else if matches!(reason.as_str(), "RunContainerError" | "PostStartHookError")

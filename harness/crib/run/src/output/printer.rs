@@ -1,6 +1,6 @@
-//! The only writer of standard output and standard error while pods run: a thread, because a terminal or pipe may block.
+//! The printer thread, the only writer of standard output and standard error while pods run: a terminal or pipe may block.
 //!
-//! Container lines, and JSON, go to standard output; everything else goes to standard error, where the live view is.
+//! Container lines and JSON go to standard output; everything else, including the live view, goes to standard error.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -29,56 +29,56 @@ use crate::output::view::{self, Frame};
 use crate::reports::Reports;
 use crate::shown::Shown;
 
-/// How often the live view is drawn.
+/// The interval at which the live view is drawn.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// Something to print.
+/// An item to print.
 #[derive(Debug)]
 pub(crate) enum Print {
-    /// Lines of one container; the permit goes back when they are written.
+    /// Lines of one container; the permit is released when they are written.
     Logs {
-        /// Whose they are.
+        /// The container.
         label: Arc<Label>,
         /// The lines.
         lines: Vec<Line>,
-        /// Bounds how many lines wait.
+        /// Limits the number of queued lines.
         permit: OwnedSemaphorePermit,
     },
     /// A change of a pod or container.
     Transition(Transition),
-    /// A container is ready, or no longer.
+    /// A container became ready or unready.
     Readiness(ReadinessChange),
-    /// What a kubelet would record.
+    /// An event that a kubelet would record.
     Event(Event),
     /// The latest state of all pods.
     State(State),
-    /// A sentence for the user.
+    /// A message for the user.
     Note(String),
-    /// The same, of what the live view shows too.
+    /// A message that the live view makes redundant.
     Progress(String),
-    /// How it ended, and what is to be said of pods that failed; nothing but notes follows.
+    /// The result of the run, and the messages about failed pods; only notes may follow.
     Result(Exit, State, Vec<JobResult>, Vec<String>),
-    /// Everything before this is to be written; then the sender is dropped.
+    /// Drops the sender when all earlier items are written.
     Flush(oneshot::Sender<()>),
-    /// What follows on standard error goes to this file; then the sender is dropped.
+    /// Redirects standard error to this file, then drops the sender.
     ErrorsTo(File, oneshot::Sender<()>),
 }
 
 /// The pods of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    /// What the agent reported of all that there were.
+    /// The agent's reports of all pods.
     pub(crate) reports: Arc<Reports>,
-    /// What is shown of them.
+    /// The view of the pods.
     pub(crate) shown: Shown,
 }
 
-/// How things are printed.
+/// The style of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     output: Output,
     quiet: bool,
-    /// All events, and not only those that nothing else tells.
+    /// Whether all events are printed, and not only those whose information no other line contains.
     events: bool,
     live: bool,
     colour_out: bool,
@@ -86,14 +86,14 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// The style for the options and for what the two outputs are.
+    /// The style for the options and the types of the two outputs.
     pub(crate) fn choose(output: Output, quiet: bool, events: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
         Self { events, ..Self::of(output, quiet, out, err, dumb, no_color()) }
     }
 
-    /// The style of a run in the background: lines on standard error, whatever that is, and none on standard output.
+    /// The style of a background run: lines on standard error, even on a terminal, and nothing on standard output.
     pub(crate) fn of_background(quiet: bool, events: bool) -> Self {
         Self { events, ..Self::of(Output::Text, quiet, false, false, false, no_color()) }
     }
@@ -115,14 +115,14 @@ impl Style {
     }
 }
 
-/// The way to the printer. Never blocks.
+/// A handle for sending items to the printer. Never blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Printer {
     sender: mpsc::Sender<Print>,
 }
 
 impl Printer {
-    /// Starts the printer for containers with these labels. `closed` is notified when the reader of standard output goes away.
+    /// Starts the printer for containers with these labels. Notifies `closed` when the reader closes standard output.
     pub(crate) fn start(
         style: Style,
         labels: &[Label],
@@ -151,32 +151,32 @@ impl Printer {
         Self { sender }
     }
 
-    /// A way that ends in `sender`, for tests of those who print.
+    /// A printer that sends to `sender`, for tests.
     #[cfg(test)]
     pub(crate) fn to(sender: mpsc::Sender<Print>) -> Self {
         Self { sender }
     }
 
-    /// Prints it when its turn comes.
+    /// Queues an item.
     pub(crate) fn print(&self, what: Print) {
-        // The thread ends only when all senders are gone.
+        // The thread ends only when all senders are dropped.
         let _ = self.sender.send(what);
     }
 
-    /// Prints a sentence on standard error.
+    /// Prints a message on standard error.
     pub(crate) fn note(&self, text: impl Into<String>) {
         self.print(Print::Note(text.into()));
     }
 
-    /// Returns when everything handed in so far is written.
+    /// Returns when all earlier items are written.
     pub(crate) async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         self.print(Print::Flush(done));
         let _ = flushed.await;
     }
 
-    /// Makes a file of standard error, and returns when everything handed in before is written to what it was. It is the printer
-    /// who does it, so that no line begins in one and ends in the other.
+    /// Redirects standard error to a file; returns when all earlier items are written to the old standard error. The printer
+    /// redirects it, so that no line is split between the two.
     pub(crate) async fn errors_to(&self, file: File) {
         let (done, changed) = oneshot::channel();
         self.print(Print::ErrorsTo(file, done));
@@ -184,11 +184,11 @@ impl Printer {
     }
 }
 
-/// Notifies `closed` when the reader of standard output goes away, without a write.
+/// Notifies `closed` when the reader closes standard output, even if nothing is written.
 fn wait_for_reader_to_leave(closed: &tokio_mpsc::UnboundedSender<()>) {
     let stdout = io::stdout();
     loop {
-        // No event is asked for: errors and hang-ups are always told (poll(2)).
+        // poll reports errors and hang-ups even if no events are requested (poll(2)).
         let mut descriptors = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
         match poll(&mut descriptors, PollTimeout::NONE) {
             Ok(_) => break,
@@ -203,7 +203,7 @@ struct Thread {
     style: Style,
     prefixes: lines::Prefixes,
     started: Instant,
-    /// Gone once standard output failed; then nothing is written to it any more.
+    /// `None` after a write to standard output failed; nothing is written to it afterwards.
     closed: Option<tokio_mpsc::UnboundedSender<()>>,
     live: Option<Screen>,
     drawn: Instant,
@@ -223,7 +223,7 @@ impl Thread {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.end_live(),
             }
-            // Also between lines that come without a pause.
+            // The view is also drawn while lines arrive without a pause.
             if self.live.is_some() && self.drawn.elapsed() >= FRAME {
                 self.tick = self.tick.wrapping_add(1);
                 self.draw();
@@ -279,14 +279,14 @@ impl Thread {
             }
             Print::Flush(done) => drop(done),
             Print::ErrorsTo(file, done) => {
-                // It fails only for descriptors that are not open.
+                // dup2 fails only for descriptors that are not open.
                 let _ = rustix::stdio::dup2_stderr(&file);
                 drop(done);
             }
         }
     }
 
-    /// Draws the live view anew: whole, because the terminal may have changed its size or shown what was typed.
+    /// Redraws the whole live view, because the terminal's size may have changed, or typed characters may have been echoed.
     fn draw(&mut self) {
         let frame = self.frame(Some(self.tick));
         if let Some(live) = &mut self.live {
@@ -310,7 +310,7 @@ impl Thread {
         }
     }
 
-    /// Takes the live view away.
+    /// Removes the live view for good.
     fn end_live(&mut self) {
         self.clear();
         self.live = None;
@@ -330,7 +330,7 @@ impl Thread {
         }
         self.clear();
         let mut stdout = io::stdout().lock();
-        // Output of containers in lines is tamed where their prefixes are put before them.
+        // Text lines of containers are escaped when their prefixes are added.
         let text = match self.style.output == Output::Json && stdout.is_terminal() {
             true => Cow::Owned(plain(text)),
             false => Cow::Borrowed(text),
@@ -347,9 +347,9 @@ impl Thread {
         }
     }
 
-    /// Prints a line on standard error; ignores a closed one.
+    /// Prints a line on standard error; ignores a closed standard error.
     fn err(&mut self, line: &str) {
-        // Messages have words of containers and images in them.
+        // Messages contain text from containers and images.
         self.styled_err(&plain(line));
     }
 
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn style_follows_flags_terminal_and_no_color() {
         use Output::{Json, Text};
-        // What is asked for, what the box is, what follows from it.
+        // Options, environment, and expected style.
         let table = [
             // output, quiet | terminals: stdout, stderr | TERM=dumb, NO_COLOR | live, colours on stdout, stderr
             ((Text, false), (true, true), (false, false), (true, true, true)),

@@ -1,4 +1,4 @@
-//! ◆ How far changed objects are, until their pods are those of the change. Pure; it remembers what it said.
+//! ◆ The progress of changed workloads until their rollouts are complete. Pure; it remembers what was printed.
 
 use api::manifest::Workload;
 use compact::{Map, Set};
@@ -9,29 +9,29 @@ use serde_json::Value;
 
 use crate::shown::{PodEnd, Shown, ShownPod};
 
-/// The objects that a change of the manifests may have changed.
+/// The workloads that a change of the manifests may have changed.
 #[derive(Debug, Default)]
 pub(crate) struct Rollouts {
-    /// By their full names, each with what was said last.
+    /// The last printed progress, by full name.
     all: Map<String, Option<Progress>>,
 }
 
-/// How far an object is.
+/// The progress of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Progress {
     wanted: i64,
-    /// Pods that do not end, earlier ones among them.
+    /// Pods that are not terminating, including old ones.
     replicas: i64,
     updated: i64,
     ready: i64,
-    /// The pods that end.
+    /// Terminating pods.
     ending: Set<String>,
-    /// The others that are not ready, each with its STATUS.
+    /// Other pods that are not ready, each with its STATUS.
     unready: Set<String>,
 }
 
 impl Progress {
-    /// `None` for a kind that rolls nothing out.
+    /// `None` for a kind without rollouts.
     fn of(workload: &Workload, status: &Value, pods: &[&ShownPod]) -> Option<Self> {
         let count = |field: &str| number(status, &format!("/{field}"));
         let object = workload.json();
@@ -40,7 +40,7 @@ impl Progress {
             "Deployment" | "StatefulSet" => {
                 [replicas, count("replicas"), count("updatedReplicas"), count("readyReplicas")]
             }
-            // They do not replace their pods.
+            // These kinds do not replace their pods.
             "ReplicaSet" | "ReplicationController" => {
                 [replicas, count("replicas"), count("replicas"), count("readyReplicas")]
             }
@@ -90,18 +90,17 @@ impl Progress {
 }
 
 impl Rollouts {
-    /// These objects may have changed.
+    /// Starts to follow these workloads, which may have changed.
     pub(crate) fn begin(&mut self, names: Set<String>) {
         self.all = names.into_iter().map(|name| (name, None)).collect();
     }
 
-    /// Whether all that was begun is complete.
+    /// Whether all rollouts are complete.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// What is new: a sentence for each object that is further, or waits for something else, than when it was told last. `owner`
-    /// knows which object a pod is of.
+    /// A message for each workload whose progress has changed since the last message. `owner` returns the name of a pod's workload.
     pub(crate) fn on_statuses<'w>(
         &mut self,
         statuses: impl Iterator<Item = (&'w Workload, Value)>,
@@ -125,7 +124,7 @@ impl Rollouts {
             let Some(progress) = Progress::of(workload, &status, &own) else {
                 continue;
             };
-            // One that has not changed is complete from the beginning.
+            // An unchanged workload is complete from the start, so it needs no message.
             let is_new = said.as_ref() != Some(&progress);
             if is_new && (said.is_some() || !progress.is_complete()) {
                 lines.push(progress.sentence(&name, &own, now));
@@ -147,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// A pod of the Deployment, with a STATUS; one that ends has 9 s.
+    /// A pod of the Deployment with a STATUS; a terminating pod has 9 s left.
     fn pod(name: &str, status: &str) -> Arc<ShownPod> {
         let end = (status == "Terminating").then_some("1970-01-01T00:00:09Z");
         let (phase, ready) = match status {

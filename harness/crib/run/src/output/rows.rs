@@ -1,4 +1,4 @@
-//! ◆ A row for each pod and container, before it is laid out. Pure.
+//! ◆ A row for each pod and container, before the layout. Pure.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::output::lines::without_call;
 use crate::output::marks::Mark;
 use crate::shown::{PodEnd, ShownPod};
 
-/// One row. Nothing in it is longer than one line or moves a cursor.
+/// A row. Its texts contain no newlines or control characters.
 pub(crate) struct Row {
     pub(crate) mark: Mark,
     pub(crate) indent: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Row {
     pub(crate) notes: Vec<String>,
 }
 
-/// The row of a pod: READY and STATUS of `kubectl get pods`, then RESTARTS and AGE where they say something.
+/// The row of a pod: READY and STATUS of `kubectl get pods`, and RESTARTS and AGE if they are informative.
 pub(crate) fn pod_row(pod: &ShownPod, report: Option<&PodReport>, now: Timestamp) -> Row {
     let mut notes = Vec::new();
     if !pod.reason.is_empty() && pod.reason != pod.status() {
@@ -52,7 +52,7 @@ pub(crate) fn pod_row(pod: &ShownPod, report: Option<&PodReport>, now: Timestamp
     }
 }
 
-/// The row of a container of a pod with a mark.
+/// The row of a container of a pod with this mark.
 pub(crate) fn container_row(container: &ContainerReport, pod: Mark) -> Row {
     let mark = Mark::of_container_in(pod, container);
     let kind = match container.kind {
@@ -89,7 +89,7 @@ pub(crate) fn container_row(container: &ContainerReport, pod: Mark) -> Row {
     Row { mark, indent: "  ", name: container.name.clone(), kind: kind.into(), state, notes }
 }
 
-/// Of an image that could not be pulled the cause comes first: its name may be longer than the terminal is wide.
+/// For a failed pull, moves the cause to the front: the image's name may be wider than the terminal.
 fn cause_first(message: &str) -> Cow<'_, str> {
     let back_off = message.starts_with("Back-off pulling image");
     let pulled = message.split_once(": ErrImagePull: ").filter(|_| back_off);
@@ -101,7 +101,7 @@ fn cause_first(message: &str) -> Cow<'_, str> {
     }
 }
 
-/// `text` without control characters: messages have words of containers and images in them.
+/// `text` without control characters: messages contain text from containers and images.
 fn one_line(text: &str) -> String {
     text.trim().replace(char::is_control, " ")
 }

@@ -1,11 +1,11 @@
 //! The live view on the terminal of standard error.
 //!
-//! The cursor rests at the first character of the picture. So whatever the terminal does on its own, a `^C` or a line that
-//! a new width breaks in two, happens inside or below the picture, and clearing from the cursor to the end removes all of it,
-//! but for rows that the terminal has moved out of the screen and into its history.
+//! The cursor rests at the first character of the picture. Whatever the terminal prints on its own, such as `^C` or a line that a
+//! new width wraps, appears inside or below the picture. Clearing from the cursor to the end of the screen removes all of it,
+//! except for rows that the terminal has moved into its scrollback.
 //!
-//! A program may learn of a new size later than the terminal has it: tmux waits a quarter of a second. So a picture for the old
-//! size must not scroll a smaller screen, which would move its first rows into the history.
+//! A program may learn of a new size after the terminal has changed it: tmux delays the signal by a quarter of a second. A picture
+//! for the old size must not scroll a smaller screen, which would move the first rows of the picture into the scrollback.
 
 use std::io::{self, Write as _};
 
@@ -13,10 +13,10 @@ use rustix::termios::tcgetwinsize;
 
 use crate::output::view::Size;
 
-/// What a terminal has that does not tell its size.
+/// The size of a terminal that does not report it.
 const UNKNOWN: Size = Size { columns: 80, rows: 24 };
 
-/// The picture that is on the terminal.
+/// The picture on the terminal.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
     drawn: Option<Drawn>,
@@ -24,14 +24,14 @@ pub(crate) struct Screen {
 
 #[derive(Debug, Clone, Copy)]
 struct Drawn {
-    /// The size that the terminal had when the picture was drawn.
+    /// The size of the terminal when the picture was drawn.
     size: Size,
-    /// The rows from the cursor down that pictures have used, and that exist without scrolling.
+    /// The number of rows from the cursor down that earlier pictures have used; these rows exist without scrolling.
     rows: usize,
 }
 
 impl Screen {
-    /// The present size of the terminal.
+    /// The current size of the terminal.
     pub(crate) fn size() -> Size {
         match tcgetwinsize(io::stderr()) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
@@ -44,7 +44,7 @@ impl Screen {
     /// Replaces the picture by one for a terminal of this size.
     pub(crate) fn draw(&mut self, lines: &[String], size: Size) {
         let there = self.drawn.filter(|drawn| drawn.size == size).map_or(1, |drawn| drawn.rows);
-        // A terminal remembers of its rows that a new width broke a line there, also when something else is written to them.
+        // A terminal remembers which rows a new width has wrapped, even after they are overwritten, so they are cleared first.
         let resized = self.drawn.is_some_and(|drawn| drawn.size != size);
         let clear = if resized { CLEAR } else { "" };
         self.drawn = Some(Drawn { size, rows: there.max(lines.len()) });
@@ -59,11 +59,11 @@ impl Screen {
     }
 }
 
-/// Clears to the end of the screen (ECMA-48 ED) from the second column on, then the first row (EL): a clearing that begins
-/// in the upper left corner makes tmux keep what was there in its history.
+/// Clears to the end of the screen (ECMA-48 ED) from the second column on, then the first row (EL): if ED starts in the upper left
+/// corner, tmux moves the cleared rows into its scrollback.
 const CLEAR: &str = "\r \x1b[J\r\x1b[2K";
 
-/// The bytes that scroll until there are `wanted` rows from the cursor down, of which `there` exist, and leave it where it was.
+/// The bytes that scroll until `wanted` rows exist from the cursor down, of which `there` exist already, and restore the cursor.
 fn room(there: usize, wanted: usize) -> String {
     if wanted <= there {
         return String::new();
@@ -72,13 +72,13 @@ fn room(there: usize, wanted: usize) -> String {
     format!("{down}{}\x1b[{}A", "\r\n".repeat(wanted - there), wanted - 1)
 }
 
-/// The bytes that draw lines below the cursor and leave it where it was (DECSC, DECRC): each line over what was there. They
-/// neither wrap (DECAWM) nor scroll (CUD), in case the terminal has become smaller since it was asked for its size.
+/// The bytes that draw lines from the cursor down, over the old contents, and restore the cursor (DECSC, DECRC). The lines neither
+/// wrap (DECAWM) nor scroll (CUD), in case the terminal became smaller after its size was read.
 fn picture(lines: &[String]) -> String {
     format!("\r\x1b7\x1b[?7l{}\x1b[J\x1b[?7h\x1b8", lines.join("\x1b[K\r\x1b[B"))
 }
 
-/// Writes to the terminal at once; ignores one that is gone.
+/// Writes to the terminal and flushes; ignores a closed terminal.
 fn write(text: &str) {
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes());

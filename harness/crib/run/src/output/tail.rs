@@ -1,7 +1,7 @@
-//! Follows the log files of containers: one task owns the inotify queue and every open file, and gives whole lines.
+//! Follows the log files of containers: one task owns the inotify instance and all open files, and emits complete lines.
 //!
-//! A directory belongs to one container and holds one file for each attempt: `0.log`, `1.log`, … Files are read in that
-//! order, each to its end before the next, so that an unnoticed restart loses no line.
+//! A directory belongs to one container and contains one file for each attempt: `0.log`, `1.log`, … Files are read in this order,
+//! each to its end before the next, so that a restart that was not noticed loses no line.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,7 +22,7 @@ use crate::output::printer::{Print, Printer};
 struct Followed {
     label: Arc<Label>,
     dir: PathBuf,
-    /// Its latest attempt, if that is known to have ended.
+    /// Its latest attempt, if this attempt has ended.
     ended: Option<u32>,
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct Tail {
     orders: mpsc::UnboundedSender<Order>,
 }
 
-/// How many batches of lines may wait for the printer; then reading waits.
+/// The maximum number of queued batches of lines; reading waits for the printer when it is reached.
 const BATCHES: usize = 64;
-/// How much of a file is read at a time, in bytes.
+/// The size of a read, in bytes.
 const CHUNK: usize = 64 * 1024;
 
 impl Tail {
@@ -55,14 +55,14 @@ impl Tail {
         Ok(Self { orders })
     }
 
-    /// Follows the logs in `dir` from their beginning. Saying it again does no harm, and helps when `dir` was not there yet.
-    /// `ended` is the attempt that has ended, if the latest one has: its last line is given even if it has no end.
+    /// Follows the logs in `dir` from their beginning. Idempotent; a repeated call retries a `dir` that did not exist. `ended` is
+    /// the latest attempt, if it has ended: its last line is emitted even without a newline.
     pub(crate) fn follow(&self, label: Arc<Label>, dir: PathBuf, ended: Option<u32>) {
-        // A task that is gone has been told to finish.
+        // The task ends only after `finish`.
         let _ = self.orders.send(Order::Follow(Followed { label, dir, ended }));
     }
 
-    /// Reads every file to its end and returns when the printer has all lines. Nothing is followed afterwards.
+    /// Reads every file to its end; returns when the printer has received all lines. Ends the task.
     pub(crate) async fn finish(&self) {
         let (done, finished) = oneshot::channel();
         if self.orders.send(Order::Finish(done)).is_ok() {
@@ -71,7 +71,7 @@ impl Tail {
     }
 }
 
-/// The way to the printer; a printer that is slow makes reading wait.
+/// A handle to the printer; sending waits if the printer is slow.
 struct Lines {
     printer: Printer,
     permits: Arc<Semaphore>,
@@ -92,7 +92,7 @@ impl Lines {
 struct Task {
     watches: Watches,
     logs: HashMap<WatchDescriptor, Log>,
-    /// Directories that were not there when they were to be followed.
+    /// Directories that did not exist yet.
     waiting: Vec<Followed>,
     lines: Lines,
 }
@@ -104,7 +104,7 @@ impl Task {
         mut inbox: mpsc::UnboundedReceiver<Order>,
     ) {
         loop {
-            // Both arms are cancel-safe: a channel and a stream give an item or keep it.
+            // Both arms are cancel-safe: a channel and a stream keep an unreceived item.
             tokio::select! {
                 order = inbox.recv() => match order {
                     Some(Order::Follow(followed)) => self.follow(followed).await,
@@ -139,7 +139,7 @@ impl Task {
             let mask =
                 WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::MODIFY | WatchMask::ONLYDIR;
             match self.watches.add(&followed.dir, mask) {
-                // The kernel gives one directory one descriptor, so a second call is known by it.
+                // The kernel returns the same descriptor for the same directory, so a repeated call is recognised.
                 Ok(wd) => {
                     let log = match self.logs.entry(wd) {
                         Entry::Occupied(log) => log.into_mut(),
@@ -172,7 +172,7 @@ impl Task {
         for log in self.logs.values_mut() {
             log.close(&self.lines).await;
         }
-        // What never was followed may have been written in the meantime.
+        // A directory that did not exist may have been created in the meantime.
         for followed in std::mem::take(&mut self.waiting) {
             let mut log = Log::new(followed.label, followed.dir);
             log.read(&self.lines, true).await;
@@ -186,7 +186,7 @@ struct Log {
     label: Arc<Label>,
     dir: PathBuf,
     current: Option<(u32, File)>,
-    /// The attempt of which it is known that it has ended.
+    /// The latest attempt that is known to have ended.
     ended: Option<u32>,
     joiner: Joiner,
 }
@@ -196,7 +196,7 @@ impl Log {
         Self { label, dir, current: None, ended: None, joiner: Joiner::default() }
     }
 
-    /// Reads what is new. `appeared` says that there may be a new file.
+    /// Reads new data. `appeared`: there may be a new file.
     async fn read(&mut self, lines: &Lines, appeared: bool) {
         self.read_current(lines).await;
         if !appeared {
@@ -205,7 +205,7 @@ impl Log {
         while let Some((number, path)) =
             next_file(&self.dir, self.current.as_ref().map(|(number, _)| *number))
         {
-            // Its successor exists, so this attempt is over; something may have been written since the last read.
+            // The next attempt exists, so this attempt has ended; data may have been written since the last read.
             self.close(lines).await;
             match File::open(&path) {
                 Ok(file) => self.current = Some((number, file)),
@@ -240,20 +240,20 @@ impl Log {
         }
     }
 
-    /// Gives the last line of an attempt that has ended, once.
+    /// Emits the last line of an attempt that has ended, once.
     async fn end(&mut self, lines: &Lines, ended: Option<u32>) {
         if ended.is_none() || self.ended == ended {
             return;
         }
         self.read(lines, true).await;
-        // Another attempt may have begun, and its lines are not at their ends.
+        // If another attempt has begun, its last line may be incomplete.
         if self.current.as_ref().map(|(number, _)| *number) == ended {
             self.close(lines).await;
         }
         self.ended = ended;
     }
 
-    /// Reads the rest and gives what has no end yet.
+    /// Reads the rest, and emits the last line even without a newline.
     async fn close(&mut self, lines: &Lines) {
         self.read_current(lines).await;
         let mut rest = Vec::new();
@@ -262,7 +262,7 @@ impl Log {
     }
 }
 
-/// The file of the attempt that follows `current`, if there is one.
+/// The file of the next attempt after `current`, if any.
 fn next_file(dir: &Path, current: Option<u32>) -> Option<(u32, PathBuf)> {
     let entries = std::fs::read_dir(dir).ok()?;
     let numbers = entries.flatten().filter_map(|entry| attempt(entry.file_name().to_str()?));
@@ -270,12 +270,12 @@ fn next_file(dir: &Path, current: Option<u32>) -> Option<(u32, PathBuf)> {
     Some((number, dir.join(format!("{number}.log"))))
 }
 
-/// The attempt whose log is at this path.
+/// The attempt of the log file at this path.
 pub(crate) fn attempt_of(log: &Path) -> Option<u32> {
     attempt(log.file_name()?.to_str()?)
 }
 
-/// The number in the name of a log file.
+/// The number in a log file's name.
 fn attempt(name: &str) -> Option<u32> {
     let number = name.strip_suffix(".log")?.parse().ok()?;
     (format!("{number}.log") == name).then_some(number)

@@ -1,5 +1,5 @@
-//! ◆ The state of all pods as lines: a picture that fits a terminal while they run, and a table in the end. Pure; the printer
-//! draws them.
+//! ◆ The state of all pods as lines: a picture that fits a terminal while they run, and a table at the end. Pure; the printer draws
+//! them.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::output::rows::{Row, container_row, duration, pod_row};
 use crate::reports::Reports;
 use crate::shown::{Shown, ShownPod};
 
-/// The least that is left of a name.
+/// The minimum width of a name.
 const NAME: usize = 8;
 
-/// How much is left of a longer name before the column after it is left out.
+/// The width to which names are shortened before the kind column is omitted.
 const FEW: usize = 20;
 
 /// The columns and rows of a terminal.
@@ -26,23 +26,23 @@ pub(crate) struct Size {
     pub(crate) rows: usize,
 }
 
-/// What a picture depends on besides the reports.
+/// The inputs of a picture in addition to the reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
-    /// How long the command has run.
+    /// The time since the start of the command.
     pub(crate) elapsed: Duration,
-    /// The present time.
+    /// The current time.
     pub(crate) now: Timestamp,
-    /// Counts the pictures of the live view; `None` for the table in the end.
+    /// The number of the picture in the live view; `None` for the final table.
     pub(crate) tick: Option<usize>,
     /// Whether marks have colours.
     pub(crate) colour: bool,
 }
 
-/// A pod, and what the agent reported of it.
+/// A pod, and the agent's report of it.
 type Pod<'s> = (&'s ShownPod, Option<&'s PodReport>);
 
-/// All pods and containers, in the order of the pods' names.
+/// All pods and containers, sorted by pod name.
 pub(crate) fn table(shown: &Shown, reports: &Reports, frame: Frame) -> Vec<String> {
     let mut rows = Vec::new();
     for pod in by_name(shown, reports) {
@@ -53,8 +53,8 @@ pub(crate) fn table(shown: &Shown, reports: &Reports, frame: Frame) -> Vec<Strin
     lines
 }
 
-/// What fits a terminal and leaves one row for output: all pods with as many of their containers as there is room for, or
-/// else as many pods as there is room for and how many more there are. What still runs comes before what has finished.
+/// The rows that fit a terminal with one row left for output: all pods, with the containers for which there is space; or else the
+/// pods for which there is space, and the number of others. Pods that run come before pods that have finished.
 pub(crate) fn picture(shown: &Shown, reports: &Reports, frame: Frame, size: Size) -> Vec<String> {
     let height = size.rows.saturating_sub(1).max(1);
     if shown.pods.is_empty() {
@@ -69,11 +69,11 @@ pub(crate) fn picture(shown: &Shown, reports: &Reports, frame: Frame, size: Size
     }
     let mut last: Vec<String> = removed(shown).into_iter().collect();
     last.extend(next_job(shown, frame.now).map(|waits| format!("… {waits}")));
-    // What is said of pods that are not there has no place where those that are do not fit.
+    // Lines about removed pods and the next Job are omitted if the pods need the space.
     last.truncate(height.saturating_sub(shown.pods.len()));
     let height = height - last.len();
     let pods = by_name(shown, reports);
-    // The last line says how many are left out.
+    // The last line shows the number of omitted pods.
     let count = if pods.len() <= height { pods.len() } else { height - 1 };
     let mut urgent: Vec<Pod<'_>> = pods.clone();
     compact::sort_by_key(&mut urgent, |(_, report)| report.is_some_and(|report| report.finished));
@@ -112,7 +112,7 @@ fn rows_of((pod, report): Pod<'_>, now: Timestamp) -> Vec<Row> {
     std::iter::once(row).chain(containers).collect()
 }
 
-/// The order of two pods of one name is that of their creation.
+/// Pods of the same name are sorted by creation.
 fn by_name<'s>(shown: &'s Shown, reports: &'s Reports) -> Vec<Pod<'s>> {
     let with_report = |pod: &'s std::sync::Arc<ShownPod>| (&**pod, reports.get(&pod.uid));
     let mut pods: Vec<Pod<'s>> = shown.pods.iter().map(with_report).collect();
@@ -120,7 +120,7 @@ fn by_name<'s>(shown: &'s Shown, reports: &'s Reports) -> Vec<Pod<'s>> {
     pods
 }
 
-/// How many pods are left out, by their STATUS.
+/// The number of omitted pods, by STATUS.
 fn more(hidden: &[Pod<'_>]) -> String {
     let statuses: Set<&str> = hidden.iter().map(|(pod, _)| pod.status()).collect();
     let counts = statuses.into_iter().map(|status| {
@@ -131,7 +131,7 @@ fn more(hidden: &[Pod<'_>]) -> String {
     format!("… and {} more: {}", hidden.len(), counts.join(", "))
 }
 
-/// How many pods have gone while the run went on.
+/// The number of pods that were removed during the run.
 fn removed(shown: &Shown) -> Option<String> {
     match shown.removed {
         0 => None,
@@ -140,14 +140,14 @@ fn removed(shown: &Shown) -> Option<String> {
     }
 }
 
-/// What a CronJob waits for.
+/// The time until a CronJob starts its next Job.
 fn next_job(shown: &Shown, now: Timestamp) -> Option<String> {
     let (name, at) = shown.next_job.as_ref().filter(|(_, at)| *at > now)?;
     Some(format!("{name} starts its next Job in {}", age(now, *at)))
 }
 
-/// Puts names, kinds and states below each other. In a terminal of `columns`, names are shortened so that the states are
-/// seen, and lines end where it does.
+/// Aligns names, kinds and states in columns. If `columns` is given, shortens names so that the states stay visible, and cuts lines
+/// at this width.
 fn lay_out(rows: &[Row], frame: Frame, columns: Option<usize>) -> Vec<String> {
     let width = |text: fn(&Row) -> usize| rows.iter().map(text).max().unwrap_or_default();
     let mut names = width(|row| row.indent.len() + row.name.chars().count());
@@ -156,7 +156,7 @@ fn lay_out(rows: &[Row], frame: Frame, columns: Option<usize>) -> Vec<String> {
     if let Some(columns) = columns {
         // The mark, and the spaces between columns.
         let taken = "● ".chars().count() + "  ".len() + "  ".len() + states;
-        // What follows the states may be cut, but not these.
+        // The columns after the states may be cut, but these may not.
         let taken = taken + if kinds > 0 { "  ".len() } else { 0 };
         if taken + names.min(FEW) + kinds > columns {
             kinds = 0;
@@ -179,7 +179,7 @@ fn lay_out(rows: &[Row], frame: Frame, columns: Option<usize>) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// `text` in at most `width` characters; of a longer one the middle is left out, because names often differ in the end.
+/// `text` in at most `width` characters. Shortens a longer text in the middle, because names often differ at the end.
 fn shorten(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
@@ -194,7 +194,7 @@ fn shorten(text: &str, width: usize) -> String {
     format!("{head}…{tail}")
 }
 
-/// `text` in at most `width` characters; of a longer one the end is left out.
+/// `text` in at most `width` characters. Cuts a longer text at the end.
 fn shorten_end(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

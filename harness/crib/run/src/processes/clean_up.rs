@@ -1,4 +1,4 @@
-//! Cleans up after a killed runtime: starts another one on its state directory, which removes what it finds.
+//! Cleans up after a killed runtime: starts a new runtime on its state directory, which removes the remaining resources.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -15,38 +15,38 @@ use crate::processes::dead_runs::RunLock;
 use crate::processes::orphans;
 use crate::processes::root::{self, Root};
 
-/// Removes what runs have left that were killed together with their runtimes. They may have had a stronger isolation than this run.
+/// Cleans up after runs that were killed together with their runtimes. Such a run may have used a stronger isolation than this run.
 pub(crate) async fn remove_dead_runs(live_dir: &Path) {
     let isolation = IsolationRequest::Auto;
     let mut dead = dead_runs::dead_runs(&temp_dir());
     let own = dead.len();
-    // Runs with another TMPDIR are known by the secrets that they have left in memory. Those found above are locked already.
+    // Runs with a different TMPDIR are found by their secrets in memory. The runs found above are locked already.
     dead.extend(dead_runs::dead_among(runs_with_secrets_in_memory()));
     for (number, (path, lock)) in dead.into_iter().enumerate() {
         if let Err(problem) = remove_dead_run(path, lock, isolation, live_dir).await {
-            // The next run with the other TMPDIR reports it.
+            // The next run with that TMPDIR reports it.
             if number < own { say(&problem) } else { tracing::warn!(%problem) }
         }
     }
-    // A killed run may also have left secrets in memory although its directory is removed.
+    // A killed run may have left secrets in memory although its directory was removed.
     volumes_in_memory::remove_orphans();
-    // Also the entries that the runtimes had; one that cannot be removed now is removed by the next reader.
+    // Also removes the entries of the runtimes; the next reader retries a failed removal.
     let _ = live::endpoints(live_dir);
 }
 
-/// The directories of this user's runs, living ones too, whose secrets are in a linked directory in memory.
+/// The directories of this user's runs, including running ones, whose secrets are in a linked directory in memory.
 fn runs_with_secrets_in_memory() -> Vec<PathBuf> {
     let runs = volumes_in_memory::roots().into_iter().filter_map(|agent| {
         let run = agent.parent()?;
-        // The root directory of a `crib agent` is elsewhere, and its pods outlive it.
+        // The root directory of `crib agent` has a different path, and its pods outlive it.
         let is_run = Root::of_earlier(run.to_owned()).agent() == agent;
         (is_run && has_own_ancestors(run)).then(|| run.to_owned())
     });
     runs.collect()
 }
 
-/// Whether only this user and the machine's root can replace a directory above `run`. Another user could lead the clean-up
-/// elsewhere. Within a user namespace all users outside it look alike, so there only the modes tell.
+/// Whether only this user and root can replace a directory above `run`; another user could redirect the clean-up. In a user
+/// namespace, all users outside it have the same id, so only the modes are checked.
 fn has_own_ancestors(run: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let root = std::fs::metadata("/").map(|data| data.uid()).unwrap_or_default();
@@ -59,7 +59,7 @@ fn has_own_ancestors(run: &Path) -> bool {
     })
 }
 
-/// Removes what one has left. The error is a sentence.
+/// Cleans up after a dead run. The error is a message.
 pub async fn remove_dead_run(
     path: PathBuf,
     _lock: RunLock,
@@ -87,7 +87,7 @@ pub async fn remove_dead_run(
     })
 }
 
-/// A runtime that was killed may leave network links and control groups. The next one with its state finds and removes them.
+/// A killed runtime may leave network links and cgroups. The next runtime with the same state removes them.
 pub(crate) async fn clear(launch: &Launch) -> Result<(), String> {
     let log = launch.root.log_file("runtime.log").map_err(|error| chain(&error))?;
     let mut daemon = Daemon::spawn(launch, log).map_err(|error| chain(&error))?;

@@ -1,4 +1,4 @@
-//! The runtime as a child process of `crib run`: started, waited for, ended by closing its standard input.
+//! The runtime as a child process of `crib run`. Closing its standard input ends it.
 
 use std::fs::File;
 use std::io;
@@ -15,21 +15,21 @@ use tokio::time::error::Elapsed;
 
 use crate::processes::root::{Root, last_lines};
 
-/// How long a runtime may take until it serves.
+/// The timeout until the runtime is ready.
 const START: Duration = Duration::from_secs(30);
-/// How long a runtime may take to end every pod and itself: a little more than it takes at most.
+/// The timeout until the runtime has ended its pods and exited: a little longer than its own limit.
 const STOP: Duration = Duration::from_secs(35);
-/// What a runtime prints once it serves.
+/// The prefix of the line that the runtime prints when it is ready.
 const READY: &str = "listening on ";
-/// What a runtime prints when all pods have ended and it removes what they have left.
+/// The line that the runtime prints when all pods have ended and it removes their resources.
 pub const REMOVING: &str = "removing what is left";
 
-/// What the runtime is started with.
+/// The options of the runtime.
 #[derive(Debug)]
 pub(crate) struct Launch {
     /// The directory of this run.
     pub(crate) root: Root,
-    /// Where the runtime keeps its state.
+    /// The runtime's state directory.
     pub(crate) state_dir: PathBuf,
     /// The value of `--isolation`.
     pub(crate) isolation: String,
@@ -37,48 +37,48 @@ pub(crate) struct Launch {
     pub(crate) image_archives: Vec<PathBuf>,
     /// Whether the runtime outlives this process.
     pub(crate) keep: bool,
-    /// Where other commands look for it.
+    /// The directory where other commands find the runtime.
     pub(crate) live_dir: PathBuf,
 }
 
-/// Why the runtime does not serve, or did not end.
+/// Why the runtime is not ready, or did not exit cleanly.
 #[derive(Debug, Error)]
 pub(crate) enum DaemonError {
     /// The program could not be executed.
     #[error("failed to start the runtime")]
     Spawn(#[source] io::Error),
-    /// It ended before it served. What it said follows.
+    /// It exited before it was ready.
     #[error("the runtime could not start ({status}){}", said(.log))]
     Ended {
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// Its last lines.
         log: Vec<String>,
     },
-    /// It ended when it was told to, but not well.
+    /// It exited with an error after it was asked to end.
     #[error("the runtime did not shut down cleanly ({status}){}", said(.log))]
     Unclean {
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// Its last lines.
         log: Vec<String>,
     },
-    /// It did not say that it serves.
+    /// It was not ready in time.
     #[error("the runtime did not start within {} s{}", START.as_secs(), said(.log))]
     Silent {
         /// Its last lines.
         log: Vec<String>,
     },
-    /// It had to be killed.
+    /// It did not exit in time and was killed.
     #[error("the runtime did not end within {} s and was killed{}", STOP.as_secs(), said(.log))]
     Hung {
         /// Its last lines.
         log: Vec<String>,
     },
-    /// It was not waited for any longer.
+    /// A further signal interrupted the wait.
     #[error("the runtime was killed before it had ended the pods")]
     GivenUp,
-    /// It could not be waited for.
+    /// Waiting for the process failed.
     #[error("failed to wait for the runtime")]
     Wait(#[source] io::Error),
 }
@@ -88,12 +88,12 @@ fn said(log: &[String]) -> String {
     log.iter().map(|line| format!("\n  {line}")).collect()
 }
 
-/// A runtime that serves. When this process ends, however it ends, its standard input closes, and it removes its pods and
-/// the directory of this run. Only with [`Launch::keep`] it stays.
+/// A runtime that is ready. When this process ends, the runtime's standard input closes, and it removes its pods and the directory
+/// of this run, unless [`Launch::keep`] is set.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     child: Child,
-    /// Held here, because waiting for a child closes the one it has.
+    /// Held here, because waiting for a child closes the child's own handle.
     stdin: Option<ChildStdin>,
     log: File,
     /// Held so that the runtime can write to it.
@@ -112,10 +112,10 @@ impl Daemon {
             .stderr(stderr)
             .current_dir("/");
         if launch.keep {
-            // It makes a session of its own, which the leader of a process group cannot.
+            // The runtime calls setsid, which fails for a process group leader.
             command.stdin(Stdio::null());
         } else {
-            // Ctrl-C at the terminal is for this process, which then ends the runtime in order.
+            // Ctrl-C at the terminal signals only this process, which then ends the runtime in order.
             command.stdin(Stdio::piped()).process_group(0);
         }
         let mut child = command.spawn().map_err(DaemonError::Spawn)?;
@@ -125,7 +125,7 @@ impl Daemon {
         Ok(Self { stdin: child.stdin.take(), child, log, stdout: BufReader::new(stdout) })
     }
 
-    /// Waits until it serves. Not to be called again when it was given up.
+    /// Waits until the runtime is ready. Must not be called again after cancellation.
     pub(crate) async fn ready(&mut self) -> Result<(), DaemonError> {
         let mut line = String::new();
         match tokio::time::timeout(START, self.stdout.read_line(&mut line)).await {
@@ -142,12 +142,12 @@ impl Daemon {
         }
     }
 
-    /// Its process id; `None` when it has ended.
+    /// The process id; `None` after the process was waited for.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Returns when it has ended, with its status and last lines. Cancel-safe.
+    /// Returns a message with the status and the last lines when the runtime has exited. Cancel-safe.
     pub(crate) async fn ended(&mut self) -> String {
         let status = match self.child.wait().await {
             Ok(status) => status.to_string(),
@@ -156,7 +156,7 @@ impl Daemon {
         format!("the runtime exited unexpectedly ({status}){}", said(&last_lines(&self.log, 10)))
     }
 
-    /// Waits for its end. Pods have to end in time; how long it takes to remove what they have left is theirs to say.
+    /// Waits for the runtime to exit. The timeout applies until all pods have ended; removing their resources may take any time.
     async fn end(&mut self) -> Result<io::Result<ExitStatus>, Elapsed> {
         let removing = async {
             let mut line = String::new();
@@ -174,7 +174,7 @@ impl Daemon {
         tokio::time::timeout(STOP, self.child.wait()).await
     }
 
-    /// Has it remove every pod and end; kills it when it does not, and as soon as `out_of_patience` returns.
+    /// Makes the runtime remove all pods and exit. Kills it after a timeout, or when `give_up` returns.
     pub(crate) async fn stop(
         mut self,
         give_up: impl Future<Output = ()>,
@@ -182,7 +182,7 @@ impl Daemon {
         if let Some(stdin) = self.stdin.take() {
             drop(stdin);
         } else if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
-            // It was to be kept and has no pipe. The child was not waited for, so the id is still its own.
+            // With `keep`, there is no pipe. The child was not waited for, so its id is still valid.
             kill(Pid::from_raw(pid), Signal::SIGTERM)
                 .map_err(|errno| DaemonError::Wait(errno.into()))?;
         }
@@ -205,7 +205,7 @@ impl Daemon {
     }
 }
 
-/// The runtime's command line.
+/// The runtime's arguments.
 fn arguments(launch: &Launch) -> Vec<std::ffi::OsString> {
     let mut words = vec!["runtime".into(), "--listen".into(), launch.root.socket().into()];
     words.extend(["--state-dir".into(), launch.state_dir.clone().into()]);

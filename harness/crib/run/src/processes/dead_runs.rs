@@ -1,9 +1,8 @@
-//! What `crib run` leaves when it is killed together with its runtime: its directory, and what the runtime's state in it
-//! names (network links, control groups). The next `crib run` removes both.
+//! Directories of `crib run`s that were killed together with their runtimes, with the resources that the runtime's state names
+//! (network links, cgroups). The next `crib run` removes both.
 //!
-//! The file `lock` in its directory shows whether a run lives: the command and its runtime each hold a shared lock on it
-//! (flock(2)) for as long as they live. Only the holder of the exclusive lock may remove the directory; one without such a file
-//! is not touched.
+//! The command and its runtime each hold a shared lock (flock(2)) on the file `lock` in the directory while they run. Only the
+//! holder of the exclusive lock may remove the directory. A directory without the file is never removed.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,26 +14,26 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::processes::root::PREFIX;
 
-/// The name of the file in a run's directory.
+/// The name of the lock file in a run's directory.
 const LOCK: &str = "lock";
-/// The file that has the run's name, if it has one.
+/// The file that contains the run's name, if it has one.
 const NAME: &str = "name";
-/// The file that tells that the runtime and its pods stay without the command.
+/// The file that marks a runtime that continues without the command (`--keep`).
 const KEPT: &str = "kept";
 
-/// The file that a run and its runtime have a lock on as long as either lives.
+/// The lock file of a run and its runtime.
 pub(crate) fn lock(dir: &Path) -> PathBuf {
     dir.join(LOCK)
 }
 
-/// A shared lock on a run's directory, until it is dropped or this process ends.
+/// A shared lock on a run's directory. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct RunLock {
     _file: File,
 }
 
 impl RunLock {
-    /// Makes the lock of a new directory. The file has its name only when it is locked.
+    /// Creates the lock file of a new directory. The file is renamed to its final name once it is locked.
     pub fn make(dir: &Path) -> io::Result<Self> {
         let new = dir.join("lock.new");
         let file = File::create_new(&new)?;
@@ -43,14 +42,14 @@ impl RunLock {
         Ok(Self { _file: file })
     }
 
-    /// Shares the lock of a directory.
+    /// Acquires a shared lock.
     pub fn share(dir: &Path) -> io::Result<Self> {
         let file = File::open(dir.join(LOCK))?;
         flock(&file, FlockOperation::NonBlockingLockShared)?;
         Ok(Self { _file: file })
     }
 
-    /// Takes the lock of a dead run's directory; `None` if the run is alive or another process removes the directory.
+    /// Locks the directory of a dead run; `None` if the run is alive or another process removes the directory.
     fn of_dead(dir: &Path) -> io::Result<Option<Self>> {
         Self::take(
             dir,
@@ -58,14 +57,14 @@ impl RunLock {
         )
     }
 
-    /// The same, once the run and its runtime have ended; `None` if they or another process removed the directory.
+    /// Waits until the run and its runtime have ended, then locks the directory; `None` if the directory was removed.
     pub fn wait_for_end(dir: &Path) -> io::Result<Option<Self>> {
         loop {
             let taken = Self::take(
                 dir,
                 [FlockOperation::LockExclusive, FlockOperation::NonBlockingLockShared],
             )?;
-            // Another process, which removes the directory too, may have come between the two locks.
+            // Another process that removes the directory may have held the exclusive lock between the two operations.
             if taken.is_some() || !dir.join(LOCK).exists() {
                 return Ok(taken);
             }
@@ -79,8 +78,8 @@ impl RunLock {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        // An exclusive lock proves that the run is dead; the runtime that clears up shares it. In between another
-        // process may get the exclusive lock, and then removes the directory.
+        // An exclusive lock proves that the run is dead; it is downgraded because the runtime that cleans up shares it. During the
+        // downgrade, another process may get the exclusive lock, and then removes the directory.
         for operation in operations {
             match rustix::io::retry_on_intr(|| flock(&file, operation)) {
                 Ok(()) => {}
@@ -88,7 +87,7 @@ impl RunLock {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        // It may have been removed since it was opened.
+        // The file may have been removed after it was opened.
         let same = std::fs::metadata(&path).is_ok_and(|now| {
             file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (now.dev(), now.ino()))
         });
@@ -101,18 +100,18 @@ pub(crate) fn write_name(dir: &Path, name: &RunName) -> io::Result<()> {
     std::fs::write(dir.join(NAME), name.as_str())
 }
 
-/// Names the runtime that a run leaves with its pods, so that `crib down` finds it, and notes that its command has ended on purpose.
+/// Registers a name for a kept runtime, so that `crib down` finds it, and marks it as kept.
 pub(crate) fn write_kept(dir: &Path, name: &RunName) -> io::Result<()> {
     std::fs::write(dir.join(KEPT), "")?;
     write_name(dir, name)
 }
 
-/// Whether the command of a run has left its runtime on purpose.
+/// Whether the runtime was kept with `--keep`.
 pub fn is_kept(dir: &Path) -> bool {
     dir.join(KEPT).exists()
 }
 
-/// The directories of this user's runs with names in `parent`, dead ones too.
+/// The names and directories of this user's runs in `parent`, including dead ones.
 pub fn with_names(parent: &Path) -> Vec<(RunName, PathBuf)> {
     let named = runs(parent).into_iter().filter_map(|path| {
         let name = std::fs::read_to_string(path.join(NAME)).ok()?;
@@ -126,7 +125,7 @@ pub(crate) fn dead_runs(parent: &Path) -> Vec<(PathBuf, RunLock)> {
     dead_among(runs(parent))
 }
 
-/// Those of `paths` that are the directories of dead runs of this user, each with its lock.
+/// The paths that are directories of dead runs of this user, each with its lock.
 pub(crate) fn dead_among(paths: Vec<PathBuf>) -> Vec<(PathBuf, RunLock)> {
     let dead = paths.into_iter().filter(|path| is_own_run(path)).filter_map(|path| {
         let lock = RunLock::of_dead(&path).ok().flatten()?;
@@ -143,12 +142,12 @@ fn runs(parent: &Path) -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).filter(|path| is_own_run(path)).collect()
 }
 
-/// Whether a path is that of a directory of a run of this user, which no other user can enter.
+/// Whether a path is the directory of a run of this user, accessible to no other user.
 fn is_own_run(path: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let named =
         path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
-    // Not through a symbolic link.
+    // Does not follow a symbolic link.
     named
         && std::fs::symlink_metadata(path)
             .is_ok_and(|data| data.is_dir() && data.uid() == own && data.mode() & 0o077 == 0)
@@ -179,7 +178,7 @@ mod tests {
         let maker = RunLock::make(&shared).unwrap();
         let _sharer = RunLock::share(&shared).unwrap();
         drop(maker);
-        // Not a run, not locked yet, open to others.
+        // Not a run, not locked yet, accessible to other users.
         drop(RunLock::make(&dir("other", 0o700)).unwrap());
         dir("crib-run-new", 0o700);
         drop(RunLock::make(&dir("crib-run-open", 0o755)).unwrap());

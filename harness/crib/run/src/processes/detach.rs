@@ -1,4 +1,5 @@
-//! `crib run --name`: starts the run in the background, waits until its pods have started or are ready, and says how to go on.
+//! `crib run --name`: starts the run in the background, waits until its pods have started or are ready, and prints the next
+//! commands.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,13 +19,13 @@ use tokio::runtime::Builder;
 use crate::args::RunArgs;
 use crate::processes::background::{FAILED, STARTED};
 
-/// The option that makes a `crib run` the one in the background.
+/// The hidden option of the background process.
 const OPTION: &str = "--detached";
 
-/// What the run in the background says, or its end.
+/// The result of starting the run.
 enum Answer {
     Started,
-    /// A pod can never run, or be ready; the others go on.
+    /// A pod can never run or become ready; the others continue.
     Failed,
     Ended(ExitStatus),
     Interrupted,
@@ -53,7 +54,7 @@ pub(crate) fn start(args: &RunArgs, name: &RunName) -> Exit {
             Exit::PodFailed
         }
         Ok(Answer::Ended(status)) => match status.code().and_then(|code| u8::try_from(code).ok()) {
-            // It has said why.
+            // The background process has printed the reason.
             Some(code) => Exit::Remote(code),
             None => {
                 say(&format!("run {name} was killed ({status})"));
@@ -100,10 +101,10 @@ async fn start_and_wait(args: &RunArgs) -> std::io::Result<Answer> {
     }
 }
 
-/// Ends a run that has not started yet. Each signal is passed on: the second one kills the pods.
+/// Ends a run that has not started yet. Forwards each signal: the second one kills the pods.
 async fn end(mut child: Child, mut signals: Signals) -> std::io::Result<Answer> {
     loop {
-        // It was not waited for, so the id is still its own.
+        // The child was not waited for, so its id is still valid.
         if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
             kill(Pid::from_raw(pid), Signal::SIGTERM)?;
         }
@@ -117,10 +118,10 @@ async fn end(mut child: Child, mut signals: Signals) -> std::io::Result<Answer> 
     }
 }
 
-/// The same command line, for the run in the background.
+/// The arguments of the background process: those of this process and [`OPTION`].
 fn words(own: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = own.collect();
-    // Nothing but flags for other commands could come before it, and those are refused.
+    // No flag before the command is accepted for `run`, so the first `run` is the command.
     let run = words.iter().position(|word| word == "run");
     words.insert(run.map_or(0, |at| at + 1), OPTION.into());
     words

@@ -1,5 +1,5 @@
-//! Keepers of a killed runtime: they notice it and end their pods. This process reaps them as a child subreaper and waits
-//! for them, so that no file is removed while they use it and no process outlives the command.
+//! Keepers of a killed runtime, which end their pods when the runtime ends. As a child subreaper, this process reaps them and waits
+//! for them, so that no file in use is removed, and no process outlives the command.
 
 use std::time::Duration;
 
@@ -10,30 +10,30 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
-/// How long keepers may take to end their pods; then they are killed, and waited for as long again.
+/// The timeout for keepers to end their pods; after it, they are killed, and the same timeout applies again.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
-/// Makes this process the parent of what its children leave (prctl(2), PR_SET_CHILD_SUBREAPER).
+/// Makes this process the subreaper of its descendants (prctl(2), PR_SET_CHILD_SUBREAPER).
 pub fn adopt() {
     if let Err(errno) = set_child_subreaper(true) {
         say(&format!("failed to become a child subreaper: {errno}"));
     }
 }
 
-/// Waits until this process has no children, and kills those that stay. To be called when the runtime was waited for, and
-/// nothing else is started: every child is waited for.
+/// Waits until this process has no children; kills them after a timeout. Waits for any child, so it must be called after the
+/// runtime was waited for, and when no other process is started.
 pub(crate) async fn end() {
     if gone_in_time().await {
         return;
     }
-    // Killing one can leave its own children to this process.
+    // Killing a process may reparent its children to this process.
     let children = children();
     say(&format!(
         "processes of pods did not end within {} s and are killed: {children:?}",
         LONGEST_END.as_secs()
     ));
     for pid in children {
-        // One that has just ended needs no signal.
+        // A process that has just exited needs no signal.
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
     if !gone_in_time().await {
@@ -54,7 +54,7 @@ async fn gone_in_time() -> bool {
     tokio::time::timeout(LONGEST_END, all).await.is_ok()
 }
 
-/// The ids of this process's children.
+/// The process ids of this process's children.
 fn children() -> Vec<i32> {
     let own = std::process::id().to_string();
     let Ok(entries) = std::fs::read_dir("/proc") else {
@@ -69,7 +69,7 @@ fn children() -> Vec<i32> {
     .collect()
 }
 
-/// The parent in the text of a stat file (proc_pid_stat(5)). The name before it may contain anything, parentheses too.
+/// The parent's id in a stat file (proc_pid_stat(5)). The process name before it may contain any character, including parentheses.
 fn parent(stat: &str) -> Option<&str> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)
 }

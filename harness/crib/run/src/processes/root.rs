@@ -1,4 +1,4 @@
-//! The temporary directory of one `crib run`, with socket, logs, volumes and state.
+//! The temporary directory of a `crib run`, with its socket, logs, volumes and state.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
@@ -13,23 +13,23 @@ use file_tree::mountinfo::mounts;
 use nix::sys::statvfs::statvfs;
 use thiserror::Error;
 
-/// What the names of the directories begin with.
+/// The prefix of the directories' names.
 pub(crate) const PREFIX: &str = "crib-run-";
 
-/// Why the directory could not be made or removed.
+/// Why the directory could not be created or removed.
 #[derive(Debug, Error)]
 pub enum RootError {
-    /// It could not be made.
+    /// It could not be created.
     #[error(
         "failed to create a directory for this run in {parent}; set TMPDIR to a writable directory"
     )]
     Make {
-        /// Where it should have been.
+        /// Its parent directory.
         parent: PathBuf,
-        /// What the kernel said.
+        /// The cause.
         source: io::Error,
     },
-    /// The runtime cannot be given its path: paths in requests of the CRI are UTF-8 of one line.
+    /// The runtime cannot use its path: paths in CRI requests must be UTF-8 without control characters.
     #[error(
         "failed to create a directory for this run: its path {:?} is not UTF-8 or has a control character; set TMPDIR to another directory",
         .path.to_string_lossy()
@@ -38,13 +38,13 @@ pub enum RootError {
         /// The directory.
         path: PathBuf,
     },
-    /// Its socket would have too long a path.
+    /// The path of its socket would be too long.
     #[error(
         "the path of the runtime's socket would be {socket} and have {} bytes, but a unix socket path can have at most {LONGEST_SOCKET_PATH}; set TMPDIR or XDG_RUNTIME_DIR to a directory with a shorter path, or make /tmp writable",
         .socket.as_os_str().len()
     )]
     TooLong {
-        /// Where the socket should have been.
+        /// The path of the socket.
         socket: PathBuf,
     },
     /// It could not be locked.
@@ -54,23 +54,23 @@ pub enum RootError {
     Lock {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The cause.
         source: io::Error,
     },
-    /// A file in it could not be made.
+    /// A file in it could not be created.
     #[error("failed to create {path}")]
     MakeFile {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The cause.
         source: io::Error,
     },
-    /// Something is still mounted in it, and what is mounted is not ours to remove.
+    /// A file system is still mounted in it, which must not be removed.
     #[error("{mount} is still mounted: unmount it and remove {root}")]
     Mounted {
         /// The mount point.
         mount: PathBuf,
-        /// The directory that was to be removed.
+        /// The directory to remove.
         root: PathBuf,
     },
     /// It could not be removed.
@@ -78,19 +78,19 @@ pub enum RootError {
     Remove {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// The paths below one directory. Dropping it removes nothing; [`remove`] does.
+/// The paths in the directory of a run. Dropping it removes nothing; [`remove`] does.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
     path: PathBuf,
 }
 
 impl Root {
-    /// Makes a directory that only its owner can look into.
+    /// Creates a directory that only its owner can access.
     pub(crate) fn make() -> Result<Self, RootError> {
         let parent = temp_dir();
         let made = tempfile::Builder::new()
@@ -120,34 +120,34 @@ impl Root {
         &self.path
     }
 
-    /// Where the runtime listens.
+    /// The runtime's socket.
     pub(crate) fn socket(&self) -> PathBuf {
         run_socket::runtime_socket(&self.path)
     }
 
-    /// Where the runtime keeps its state, unless the user chose another place.
+    /// The default state directory of the runtime.
     pub(crate) fn state(&self) -> PathBuf {
         self.path.join("state")
     }
 
-    /// Where the agent keeps volumes.
+    /// The agent's root directory, with volumes.
     pub(crate) fn agent(&self) -> PathBuf {
         self.path.join("agent")
     }
 
-    /// Where the logs of containers are.
+    /// The directory of container logs.
     pub(crate) fn pod_logs(&self) -> PathBuf {
         self.path.join("logs")
     }
 
-    /// Whether hardly anything can be written here any more: then output of containers may have been lost, because a log
-    /// that cannot be written holds no container up.
+    /// Whether the disk is almost full, so that container output may have been lost: the runtime does not block a container whose
+    /// log cannot be written.
     pub(crate) fn is_full(&self) -> bool {
         statvfs(&self.path)
             .is_ok_and(|fs| is_full(fs.blocks(), fs.blocks_available(), fs.fragment_size()))
     }
 
-    /// Makes a log file of crib's own: it can be appended to, and read again through the same handle after it was removed.
+    /// Creates a log file of crib itself, which can be appended to, and read through the same handle even after its removal.
     pub(crate) fn log_file(&self, name: &str) -> Result<File, RootError> {
         let path = self.path.join(name);
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
@@ -155,7 +155,7 @@ impl Root {
     }
 }
 
-/// Whether requests of the CRI can have a path.
+/// Whether a path can be part of a CRI request.
 fn is_printable(path: &Path) -> bool {
     path.to_str().is_some_and(|text| !text.contains(char::is_control))
 }
@@ -165,7 +165,7 @@ fn fits(socket: &Path) -> bool {
     socket.as_os_str().len() <= LONGEST_SOCKET_PATH
 }
 
-/// Makes a directory for the sockets of a run with a long path, and links it there.
+/// Creates a directory for the sockets of a run with a long path, and links to it.
 fn make_sockets(run: &Path) -> Option<()> {
     let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let parents = of_user.into_iter().chain(["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from));
@@ -181,12 +181,12 @@ fn make_sockets(run: &Path) -> Option<()> {
     })
 }
 
-/// Whether less than 64 KiB are left of a file system that counts its `blocks`, each of `size` bytes.
+/// Whether less than 64 KiB of a file system are available. File systems that report no `blocks` never count as full.
 fn is_full(blocks: u64, available: u64, size: u64) -> bool {
     blocks > 0 && available.saturating_mul(size) < 64 << 10
 }
 
-/// The last lines of a log file, at most `count`, also when its name is gone. What cannot be read is left out.
+/// The last lines of a log file, at most `count`, even if the file was removed. Returns nothing if it cannot be read.
 pub(crate) fn last_lines(mut file: &File, count: usize) -> Vec<String> {
     const FAR_ENOUGH: u64 = 64 * 1024;
     let mut bytes = Vec::new();
@@ -203,8 +203,8 @@ pub(crate) fn last_lines(mut file: &File, count: usize) -> Vec<String> {
     lines
 }
 
-/// Removes a directory tree; a missing one is not an error. Nothing is removed while something is mounted below
-/// it, because that could be a directory of the host.
+/// Removes a directory tree; a missing one is not an error. Removes nothing if a file system is mounted below it, because it could
+/// be a directory of the host.
 pub fn remove(root: &Path) -> Result<(), RootError> {
     let failed = |source| RootError::Remove { path: root.to_owned(), source };
     volumes_in_memory::remove(&Root::of_earlier(root.to_owned()).agent()).map_err(failed)?;
@@ -222,7 +222,7 @@ pub fn remove(root: &Path) -> Result<(), RootError> {
     {
         tracing::debug!(directory = %sockets.display(), %error, "failed to remove sockets");
     }
-    // A runtime that was killed may still be removing it too, and move directories about.
+    // A killed runtime may still be removing and moving directories, so a failed removal is retried.
     let done = file_tree::remove(root).or_else(|_| file_tree::remove(root));
     done.map_err(|error| failed(error.into()))
 }
@@ -274,7 +274,7 @@ mod tests {
         assert!(is_full(15, 0, 4096));
         assert!(is_full(1000, 15, 4096));
         assert!(!is_full(1000, 16, 4096));
-        // Some do not count.
+        // Some file systems do not report blocks.
         assert!(!is_full(0, 0, 4096));
     }
 

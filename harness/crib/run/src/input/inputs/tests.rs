@@ -1,4 +1,4 @@
-//! What manifests become, and what is refused of them.
+//! Loading manifests, and the errors.
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rstest::rstest;
@@ -110,7 +110,7 @@ fn missing_and_duplicate_objects_are_rejected() {
     );
 }
 
-/// As for kubectl, which applies one after the other.
+/// kubectl applies the definitions in order, so the last one is used.
 #[test]
 fn equal_objects_are_one_and_of_different_ones_the_last_counts() {
     let map = |data: &str| {
@@ -161,7 +161,7 @@ fn what_is_skipped_is_told_where_nothing_is_left() {
     assert_eq!(problems[1], "no pod in the manifests: nothing to run");
 }
 
-/// Whatever else is wrong: a patch beside a kustomization is no manifest.
+/// A kustomization is reported in addition to other errors: a patch next to it is not a complete manifest.
 #[rstest]
 #[case::alone(&[], false, &["kind Kustomization", "no pod in the manifests"])]
 #[case::beside_patch(&["kind: Deployment\nspec: {replicas: 2}\n"], false, &["kind Kustomization", "apiVersion: missing"])]

@@ -1,4 +1,4 @@
-//! What is an error, and what a warning.
+//! Errors and warnings about storage.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use api::manifest::{Strictness, parse};

@@ -1,4 +1,4 @@
-//! The objects, written out: other programs read them.
+//! The exact objects: other programs read them.
 use std::time::Duration;
 
 use agent::ContainerPhase;
@@ -130,7 +130,7 @@ fn result_is_one_json_object() {
     );
 }
 
-/// The message of the state is about the back-off, that of the termination about the run.
+/// The state's message is about the back-off; the termination message is about the run.
 #[test]
 fn result_has_termination_message_of_a_container_that_waits() {
     let mut pod = a_pod("p", "Running");

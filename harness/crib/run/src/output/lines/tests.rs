@@ -1,4 +1,4 @@
-//! Plain lines, written out.
+//! The exact lines.
 use std::sync::Arc;
 
 use agent::ContainerReport;

@@ -1,4 +1,4 @@
-//! What is said once, and what is not said at all.
+//! Notes that are printed once, and notes that are never printed.
 use agent::ContainerReport;
 use api::pod::ContainerKind;
 use k8s_openapi::api::core::v1::{Pod as ApiPod, PodSpec};

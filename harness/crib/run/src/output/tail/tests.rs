@@ -1,4 +1,4 @@
-//! Files that grow, restarts, directories that come late: every line arrives once and in order.
+//! Growing files, restarts, directories that are created later: every line arrives once and in order.
 use std::io::Write as _;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn append(path: &Path, text: &str) {
 }
 
 impl Rig {
-    /// Waits until `count` lines have come and returns them as `container: text`.
+    /// Waits until `count` lines have arrived, and returns them as `container: text`.
     async fn lines(&self, count: usize) -> Vec<String> {
         let mut got = Vec::new();
         tokio::task::block_in_place(|| {
@@ -123,7 +123,7 @@ async fn tail_prints_last_line_without_end_once_its_attempt_has_ended() {
         rig.tail.follow(label("a"), rig.dir.path().to_owned(), Some(0));
     }
     assert_eq!(rig.lines(1).await, ["a: fatal"]);
-    // The next attempt goes on.
+    // The next attempt continues.
     let next = rig.dir.path().join("1.log");
     append(&next, &entry("P", "one "));
     rig.tail.follow(label("a"), rig.dir.path().to_owned(), Some(0));

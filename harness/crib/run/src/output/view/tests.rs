@@ -1,4 +1,4 @@
-//! Pictures of the live view, written out.
+//! The exact pictures of the live view.
 use std::sync::Arc;
 
 use agent::{ContainerPhase, ContainerReport};
@@ -25,7 +25,7 @@ pub(crate) fn pod(name: &str, phase: &str) -> PodReport {
     }
 }
 
-/// A container in a state with a reason.
+/// A container in a state, with a reason.
 pub(crate) fn container(
     name: &str,
     kind: ContainerKind,
@@ -56,7 +56,7 @@ pub(crate) fn reports(pods: Vec<PodReport>) -> Reports {
     pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect()
 }
 
-/// A pod as it is in the store when the agent reports this.
+/// The pod in the store after this report.
 pub(crate) fn shown_pod(report: &PodReport) -> ShownPod {
     let status = |container: &ContainerReport| {
         let state = match container.state {
@@ -90,16 +90,16 @@ pub(crate) fn shown_pod(report: &PodReport) -> ShownPod {
     }))
 }
 
-/// What is shown when the agent reports these.
+/// The view after these reports.
 fn shown(reports: &Reports) -> Shown {
     let pods = reports.values().map(|report| Arc::new(shown_pod(report)));
     Shown { pods: pods.collect(), ..Shown::default() }
 }
 
-/// When the pods were created.
+/// The creation time of the pods.
 const START: &str = "2026-01-02T03:04:05Z";
 
-/// When they are looked at.
+/// The current time.
 fn now() -> Timestamp {
     START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(7)
 }
@@ -204,7 +204,7 @@ fn view_tells_pods_that_end_from_those_that_were_stopped_and_removed() {
         removed: 25,
         next_job: Some(("cronjob default/tick".to_owned(), until)),
     };
-    // What the store says of a pod that ends.
+    // The store's status of a terminating pod.
     Arc::make_mut(&mut shown.pods[1]).summary.status = "Terminating".to_owned();
     let reports = reports(vec![stopped, ending]);
     assert_eq!(
@@ -224,7 +224,7 @@ fn view_tells_pods_that_end_from_those_that_were_stopped_and_removed() {
     assert_eq!(table(&shown, &reports, frame()), ["… 25 pods ended and were removed"]);
 }
 
-/// Pods with two containers each, of which the first ones have finished.
+/// Pods with two containers each; the first pods have finished.
 fn many(count: usize, finished: usize) -> Reports {
     let one = |number: usize| {
         let phase = if number < finished { "Succeeded" } else { "Running" };
@@ -246,7 +246,7 @@ fn picture_shows_containers_of_as_many_pods_as_fit() {
     let lines = picture(&many(15, 5), sized(120, 40));
     assert_eq!(lines.len(), 15 + 24, "{lines:#?}");
     let at = |name| lines.iter().position(|line| line.contains(name)).unwrap();
-    // Those that run come first.
+    // Running pods come first.
     assert!(!lines[at("p04") + 1].contains("main"), "{lines:#?}");
     let at = at("p05");
     assert!(lines[at + 1].starts_with("  ● main"), "{lines:#?}");
