@@ -1,7 +1,7 @@
-//! Links `crib` at a fixed address, and tells it its version.
+//! Links `crib` at a fixed address, and sets its version.
 //!
-//! A position-independent executable has to be relocated at every start: of the daemon, of the zygote that keepers are forked
-//! from, and of each command.
+//! A position-independent executable must be relocated at every start: of the daemon, of the zygote from which keepers are forked,
+//! and of each command.
 
 use std::env;
 use std::path::Path;
@@ -9,11 +9,11 @@ use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // The start of a static program of musl is always that of a position-independent one.
+    // The startup code of a static musl program is always position-independent.
     if env::var("CARGO_CFG_TARGET_ENV").as_deref() != Ok("musl") {
         println!("cargo:rustc-link-arg-bins=-no-pie");
     }
-    // Cargo 1.95 forgets the profile's `strip` for a package with an override in that profile, as this one has.
+    // Cargo 1.95 ignores the profile's `strip` for a package with an override in that profile, such as this one.
     if env::var("PROFILE").as_deref() == Ok("release") {
         println!("cargo:rustc-link-arg-bins=-Wl,--strip-all");
     }
@@ -29,15 +29,15 @@ fn main() {
     }
 }
 
-/// The commit and its date, for a release build in a checkout. Other builds do without: they would have to be made anew after
+/// The commit and its date, for a release build in a checkout. Other builds omit them, because they would have to be rebuilt after
 /// each commit.
 fn commit() -> Option<String> {
     if env::var("PROFILE").as_deref() != Ok("release") {
         return None;
     }
-    // An unpacked archive may be below a checkout of something else.
+    // An unpacked source archive may be inside a checkout of another project.
     git(&["ls-files", "--error-unmatch", "build.rs"])?;
-    // Git appends a line to this file for each commit. Cargo would rerun this script every time for a missing file.
+    // Git appends a line to this file for each commit. If the file does not exist, Cargo would rerun this script for every build.
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"])
         && Path::new(&log).exists()
     {
@@ -46,7 +46,7 @@ fn commit() -> Option<String> {
     git(&["log", "-1", "--format=%h %cs", "--abbrev=12"])
 }
 
-/// What git prints, unless it fails.
+/// The output of git, unless it fails.
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -1,10 +1,10 @@
-//! How long pulls take, beside what `skopeo copy` and `tar -xzf` take for the same image from the same registry.
+//! Measures pulls, and `skopeo copy` and `tar -xzf` for the same image from the same registry.
 //!
 //!     cargo bench --bench pull [-- ROUNDS]
 //!
-//! A runtime fetches, decompresses, hashes what it fetched and what came of it, and unpacks. skopeo fetches and hashes; tar
-//! decompresses and unpacks: both together are what the same work takes with the usual tools, one after the other. On a
-//! shared machine only ratios within one run mean anything.
+//! A runtime downloads, decompresses, verifies the digests of compressed and decompressed layers, and unpacks. skopeo downloads and
+//! verifies; tar decompresses and unpacks. Their sum is the time of the same work with the usual tools, one after the other. On a
+//! shared machine, only ratios within one run are meaningful.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::fs;
@@ -19,12 +19,12 @@ use registry::Registry;
 const ROUNDS: usize = 5;
 const LAYERS: u64 = 5;
 
-/// What an image is made of.
+/// The contents of an image.
 struct Shape {
     name: &'static str,
-    /// Files of each layer.
+    /// The number of files in each layer.
     files: u64,
-    /// Of each file, so many bytes cannot be compressed, and so many can.
+    /// The incompressible bytes of each file, and the compressible ones.
     noise: usize,
     text: usize,
 }
@@ -67,14 +67,14 @@ fn median(times: &mut [Duration]) -> f64 {
     times[times.len() / 2].as_secs_f64()
 }
 
-/// How long a command takes, if it is here.
+/// The duration of a command, if it is installed.
 fn time(command: &mut Command) -> Option<Duration> {
     let began = Instant::now();
     let status = command.status().ok()?;
     status.success().then(|| began.elapsed())
 }
 
-/// How long skopeo and tar take, if they are here, and how many bytes are fetched.
+/// The durations of skopeo and tar, if they are installed, and the number of downloaded bytes.
 fn others(host: &str, name: &str) -> Option<(Duration, Duration, u64)> {
     let into = tempfile::tempdir().unwrap();
     let (fetched, unpacked) = (into.path().join("it"), into.path().join("fs"));
@@ -94,7 +94,7 @@ fn others(host: &str, name: &str) -> Option<(Duration, Duration, u64)> {
     Some((fetching, unpacking, bytes))
 }
 
-/// The layers of what skopeo has fetched.
+/// The layers that skopeo downloaded.
 fn layers(directory: &Path) -> Vec<std::path::PathBuf> {
     let manifest = fs::read(directory.join("manifest.json")).unwrap();
     let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();

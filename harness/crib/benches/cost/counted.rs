@@ -1,4 +1,4 @@
-//! A runtime whose calls are counted, and timed while one pod at a time is measured.
+//! A runtime client that counts calls, and times them while a single pod is measured.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,24 +22,24 @@ pub(crate) struct Counted {
 #[derive(Default)]
 struct Calls {
     count: u64,
-    /// Since when calls about pods are timed, and those that have ended since.
+    /// The start of the timing, and the timed calls that have ended.
     timed: Option<(Instant, Vec<Timed>)>,
 }
 
-/// When a call of a name began and ended.
+/// The start and end of a call, and its name.
 type Timed = (Instant, Instant, &'static str);
 
-/// A call, and the time before it that no call took.
+/// A call, and the preceding time without any call.
 pub(crate) struct Step {
     pub(crate) own: Duration,
     pub(crate) call: &'static str,
 }
 
-/// A call that has not ended.
+/// A call in progress.
 struct Begun<'a> {
     of: &'a Counted,
     name: &'static str,
-    /// When it began; `None` if it is about no pod.
+    /// Its start; `None` if the call does not concern a pod.
     at: Option<Instant>,
 }
 
@@ -52,17 +52,17 @@ impl Counted {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many calls were made.
+    /// The number of calls.
     pub(crate) fn count(&self) -> u64 {
         self.calls().count
     }
 
-    /// Begins to time calls.
+    /// Starts timing calls.
     pub(crate) fn time(&self) {
         self.calls().timed = Some((Instant::now(), Vec::new()));
     }
 
-    /// The calls about pods since [`Self::time`], and the time before each that none took; the last step is none.
+    /// The calls for pods since [`Self::time`], each with the preceding time without any call; the last step is not a call.
     pub(crate) fn timed(&self) -> Vec<Step> {
         let Some((mut until, mut timed)) = self.calls().timed.take() else {
             return Vec::new();
@@ -94,7 +94,7 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// Forwards each call; the condition says whether it is about a pod.
+/// Forwards each call; the condition is whether the call concerns a pod.
 macro_rules! forward {
     ($($method:ident($($argument:ident: $type:ty),*) -> $output:ty, if $of_pod:expr;)*) => {
         #[async_trait]

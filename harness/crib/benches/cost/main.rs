@@ -1,9 +1,9 @@
-//! What the agent costs: `cargo bench --bench cost [-- PODS ...]`, and `cargo bench --bench cost -- --probes 500`. With
-//! `--timeline`, the calls that start one more pod, and the time before each.
+//! Measures the cost of the agent: `cargo bench --bench cost [-- PODS ...]`, and `cargo bench --bench cost -- --probes 500`. With
+//! `--timeline`, prints the calls that start one more pod, and the time before each.
 //!
-//! The agent runs in this process, as `crib agent` starts it, and the runtime in another one: a scripted one, whose calls
-//! take no time, or the one that `CRI_ENDPOINT` names. Processor time and calls say the same on a busy machine as on an
-//! idle one; times that passed do not. Each row is a process of its own.
+//! The agent runs in this process, as `crib agent` starts it. The runtime runs in another process: a scripted runtime whose calls
+//! take no time, or the one at `CRI_ENDPOINT`. CPU time and the number of calls do not depend on the load of the machine; elapsed
+//! times do. Each row runs in a separate process.
 
 mod counted;
 #[path = "../../src/heap.rs"]
@@ -20,13 +20,13 @@ use std::time::Duration;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// The numbers of pods of the table.
+/// The numbers of pods in the table.
 const PODS: [usize; 5] = [10, 30, 100, 300, 1000];
-/// How long pods are left alone: what the agent does once a minute is in it.
+/// The duration of the idle measurement; it includes what the agent does once a minute.
 const IDLE: Duration = Duration::from_secs(60);
 /// Makes this process measure one row.
 const ROW: &str = "--row";
-/// Prints what a pod waits for.
+/// Prints the timeline of a pod's start.
 const TIMELINE: &str = "--timeline";
 
 fn main() -> Result<(), Failed> {
@@ -62,7 +62,7 @@ fn main() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Measures a row in a process of its own, so that no row has the memory of another one.
+/// Measures a row in a separate process, so that no row includes another row's memory.
 fn row(number: usize, further: Option<&str>) -> Result<(), Failed> {
     let status = Command::new(std::env::current_exe()?)
         .args([ROW, &number.to_string()])

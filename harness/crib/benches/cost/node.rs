@@ -1,4 +1,4 @@
-//! A runtime, and an agent in this process that runs the manifests of a directory on it.
+//! A runtime, and an agent in this process that runs the manifests in a directory on it.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::counted::Counted;
 use crate::server::Server;
 use crate::usage::Usage;
 
-/// A pod of an init container and an app container.
+/// A pod with an init container and an app container.
 const MANIFEST: &str = "\
 apiVersion: v1
 kind: Pod
@@ -33,26 +33,26 @@ spec:
   - {name: app, image: crib.local/host, imagePullPolicy: IfNotPresent, command: [sleep, infinity]PROBE}
 ";
 
-/// What is measured. The fields are dropped from first to last.
+/// The measured node. The fields are dropped in order.
 pub(crate) struct Node {
     agent: Option<Agent>,
     ready: UnboundedReceiver<ReadinessChange>,
     transitions: UnboundedReceiver<Transition>,
     pub(crate) cri: Arc<Counted>,
-    /// What this process has used for other things than the agent.
+    /// The usage of this process that is not the agent's.
     foreign: Usage,
-    /// The field of the containers in YAML that has their probe; may be empty.
+    /// The YAML field with the containers' probe; may be empty.
     pub(crate) probe: String,
-    /// The server that probes reach.
+    /// The port of the server that probes reach.
     pub(crate) port: u16,
-    /// Returns freed memory, as `crib agent` does.
+    /// Returns freed memory to the kernel, as `crib agent` does.
     _heap: JoinSet<()>,
     root: TempDir,
     _scripted: Option<Server>,
 }
 
 impl Node {
-    /// With the runtime of `CRI_ENDPOINT`, or a scripted one.
+    /// Uses the runtime at `CRI_ENDPOINT`, or a scripted one.
     pub(crate) async fn start() -> Result<Self, Failed> {
         let root = directory()?;
         let (endpoint, scripted) = match std::env::var("CRI_ENDPOINT") {
@@ -88,7 +88,7 @@ impl Node {
         self.root.path().join("manifests").join(format!("{name}.yaml"))
     }
 
-    /// Writes a manifest as a whole.
+    /// Writes a manifest atomically.
     pub(crate) fn write(&self, name: &str) -> Result<(), Failed> {
         let draft = self.root.path().join(name);
         let text = MANIFEST.replace("NAME", name).replace("PROBE", &self.probe);
@@ -100,7 +100,7 @@ impl Node {
         Ok(fs::remove_file(self.manifest(name))?)
     }
 
-    /// Changes the manifests of many pods, which is not counted as the agent's work.
+    /// Changes the manifests of many pods; not counted as the agent's usage.
     pub(crate) fn each(
         &mut self,
         numbers: Range<usize>,
@@ -119,7 +119,7 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until the app containers of so many pods have become ready. Init containers become ready too, when they end.
+    /// Waits until the app containers of this many pods have become ready. Init containers also become ready, when they exit.
     pub(crate) async fn until_ready(&mut self, pods: usize) -> Result<(), Failed> {
         let mut left = pods;
         while left > 0 {
@@ -129,7 +129,7 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until so many pods are removed.
+    /// Waits until this many pods are removed.
     pub(crate) async fn until_removed(&mut self, pods: usize) -> Result<(), Failed> {
         let mut left = pods;
         while left > 0 {
@@ -139,7 +139,7 @@ impl Node {
         Ok(())
     }
 
-    /// Another agent takes the pods over.
+    /// Replaces the agent; the new agent adopts the pods.
     pub(crate) async fn restart_agent(&mut self) {
         if let Some(agent) = self.agent.take() {
             agent.stop().await;
@@ -150,7 +150,7 @@ impl Node {
         self.agent = Some(agent);
     }
 
-    /// What the agent has used until now.
+    /// The agent's usage so far.
     pub(crate) fn used(&self) -> Result<Used, Failed> {
         Ok(Used {
             usage: Usage::of_process()? - self.foreign,
@@ -160,7 +160,7 @@ impl Node {
     }
 }
 
-/// What the agent has used at a moment, or within a time.
+/// The agent's usage up to a time, or during an interval.
 pub(crate) struct Used {
     usage: Usage,
     calls: u64,
@@ -168,22 +168,22 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// Processor time since `earlier`, in ms for each of so many.
+    /// CPU time since `earlier` in ms, divided by `each`.
     pub(crate) fn cpu(&self, earlier: &Self, each: usize) -> f64 {
         (self.usage - earlier.usage).cpu.as_secs_f64() * 1e3 / count(each)
     }
 
-    /// The share of a core since `earlier`, in percent.
+    /// CPU usage since `earlier`, in percent of a core.
     pub(crate) fn share(&self, earlier: &Self) -> f64 {
         (self.usage - earlier.usage).cpu.as_secs_f64() * 1e2 / self.seconds(earlier)
     }
 
-    /// Calls since `earlier`, for each of so many.
+    /// The number of calls since `earlier`, divided by `each`.
     pub(crate) fn calls(&self, earlier: &Self, each: usize) -> f64 {
         (self.calls - earlier.calls) as f64 / count(each)
     }
 
-    /// Wake-ups a second since `earlier`.
+    /// Wake-ups per second since `earlier`.
     pub(crate) fn wakes(&self, earlier: &Self) -> f64 {
         (self.usage - earlier.usage).waits as f64 / self.seconds(earlier)
     }
@@ -198,7 +198,7 @@ fn count(number: usize) -> f64 {
     number as f64
 }
 
-/// A directory in memory where there is one: how long a disk takes to make a file says nothing of the agent.
+/// A directory on a tmpfs if there is one: the time that a disk takes to create a file is not a cost of the agent.
 fn directory() -> std::io::Result<TempDir> {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() && std::env::var_os("TMPDIR").is_none() {
@@ -208,7 +208,7 @@ fn directory() -> std::io::Result<TempDir> {
     }
 }
 
-/// Writes the log as `crib agent` does by default, where nobody reads it.
+/// Writes the log as `crib agent` does by default, to a file that is not read.
 fn log_to(file: File) {
     tracing_subscriber::fmt()
         .with_writer(std::sync::Mutex::new(file))

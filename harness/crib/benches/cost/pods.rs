@@ -1,4 +1,4 @@
-//! What the life of many pods costs: their start, rest, the agent's restart beside them, and their end.
+//! The cost of many pods: start, idle, a restart of the agent, and end.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -8,11 +8,11 @@ use crate::node::Node;
 use crate::usage::memory;
 use crate::{Failed, IDLE};
 
-/// Pods that are started one after the other beside the others, to see what each waits for the agent.
+/// The number of pods that are started one by one in addition to the others, to measure the agent's share of a pod's start.
 const ALONE: usize = 100;
-/// After this nothing is left to be done for pods that have just become ready.
+/// The time after which no work is left for pods that have just become ready.
 const SETTLED: Duration = Duration::from_secs(2);
-/// After this each container has been asked once for its log: what rotates logs looks at them every 10 s.
+/// The time after which log rotation, which runs every 10 s, has queried each container once.
 const LOGS_SEEN: Duration = Duration::from_secs(12);
 
 pub(crate) fn print_head() -> io::Result<()> {
@@ -86,7 +86,7 @@ pub(crate) async fn measure(pods: usize, timeline: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The calls that make one more pod ready, with the time before each.
+/// The calls that make one more pod ready, each with the time before it.
 async fn alone(node: &mut Node, name: &str) -> Result<Vec<Step>, Failed> {
     node.cri.time();
     node.write(name)?;
@@ -98,7 +98,7 @@ fn sum(steps: &[Step]) -> Duration {
     steps.iter().map(|step| step.own).sum()
 }
 
-/// Prints the steps of the pod that took the median time.
+/// Prints the steps of the pod with the median time.
 fn print_timeline(own: &[Vec<Step>]) -> io::Result<()> {
     let mut sorted: Vec<&Vec<Step>> = own.iter().collect();
     sorted.sort_by_key(|steps| sum(steps));

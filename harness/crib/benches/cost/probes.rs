@@ -1,4 +1,4 @@
-//! What probes cost: one a second for each container, beside the same done by hand.
+//! The cost of probes: one per second and container, compared with the same operations without the agent.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,13 +8,13 @@ use crate::Failed;
 use crate::node::Node;
 use crate::usage::Usage;
 
-/// How long is measured.
+/// The duration of the measurement.
 const MEASURED: Duration = Duration::from_secs(30);
-/// After this each container is ready, and its probe runs.
+/// The time after which each container is ready and its probe runs.
 const SETTLED: Duration = Duration::from_secs(5);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
-/// How containers are probed.
+/// The kinds of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     None,
@@ -39,7 +39,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The field of a container in YAML.
+    /// The YAML field of a container.
     fn field(self, port: u16) -> String {
         let action = match self {
             Self::None => return String::new(),
@@ -50,7 +50,7 @@ impl Kind {
         format!(", livenessProbe: {{periodSeconds: 1, {action}}}")
     }
 
-    /// The same done by hand, with calls that block.
+    /// The same operation with blocking calls.
     fn by_hand(self, port: u16) -> io::Result<()> {
         match self {
             Self::None | Self::Exec => {}

@@ -1,5 +1,5 @@
-//! The pods and containers of a scripted runtime, in memory: every call succeeds at once, init containers end at once, all
-//! others run until they are stopped.
+//! The pods and containers of a scripted runtime, in memory: every call succeeds immediately, init containers exit immediately, and
+//! all others run until they are stopped.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,11 +13,11 @@ use tonic::Status;
 use v1::ContainerEventType as Event;
 use v1::ContainerState as State;
 
-/// The label with a pod's identity (Kubernetes 1.36, k8s.io/kubelet/pkg/types).
+/// The label with a pod's uid (Kubernetes 1.36, k8s.io/kubelet/pkg/types).
 const POD_UID: &str = "io.kubernetes.pod.uid";
-/// The address of every pod: probes reach a server of the benchmark there.
+/// The address of every pod, at which probes reach a server of the benchmark.
 const POD_IP: &str = "127.0.0.1";
-/// Events that a client may be late by.
+/// The number of events that a client may lag behind.
 const EVENTS: usize = 1 << 16;
 
 type Answer<T> = Result<T, Status>;
@@ -147,7 +147,7 @@ impl Runtime {
         })
     }
 
-    /// The sandboxes of the pod that a filter names, or all.
+    /// The sandboxes of the pod that a filter names, or all sandboxes.
     fn selected(&self, labels: Option<&HashMap<String, String>>) -> Vec<&Sandbox> {
         match labels.and_then(|labels| labels.get(POD_UID)) {
             Some(uid) => {
@@ -312,14 +312,14 @@ impl Runtime {
         }
     }
 
-    /// Sends an event with the statuses of the whole pod, as the CRI asks.
+    /// Sends an event with the statuses of the whole pod, as the CRI requires.
     fn tell(&self, sandbox: &str, id: &str, event: Event) {
         let Some(sandbox) = self.sandboxes.get(sandbox) else {
             return;
         };
         let containers = sandbox.containers.iter();
         let statuses = containers.filter_map(|id| Some(self.containers.get(id)?.status.clone()));
-        // Nobody may listen yet.
+        // Fails if there is no subscriber yet.
         let _ = self.events.send(v1::ContainerEventResponse {
             container_id: id.to_owned(),
             container_event_type: event.into(),
@@ -330,7 +330,7 @@ impl Runtime {
     }
 }
 
-/// Makes an empty log, in a directory that only a runtime makes.
+/// Creates an empty log, in a directory that only a runtime creates.
 fn write_log(log: &Path) -> std::io::Result<()> {
     if let Some(directory) = log.parent() {
         fs::create_dir_all(directory)?;

@@ -1,5 +1,5 @@
-//! Serves the scripted runtime from a process of its own, so that the benchmark's process is the agent alone. It also has
-//! what probes reach: a server that answers every HTTP request with 200.
+//! Serves the scripted runtime from a separate process, so that the benchmark's process contains only the agent. The process also
+//! has the target of probes: a server that answers every HTTP request with 200.
 
 use std::convert::Infallible;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -21,11 +21,11 @@ use tonic_prost::ProstCodec;
 use crate::Failed;
 use crate::runtime::Runtime;
 
-/// The first argument of the process; the second one is its socket.
+/// The first argument of the process; the second one is the socket.
 const SERVER: &str = "--serve-scripted-runtime";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
 
-/// Never returns in the server's process.
+/// Serves and never returns if this is the server's process.
 pub(crate) fn become_server() {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(SERVER) {
@@ -44,7 +44,7 @@ pub(crate) fn become_server() {
 pub(crate) struct Server {
     child: Child,
     stdin: Option<ChildStdin>,
-    /// Where it answers HTTP requests.
+    /// The port of the HTTP server.
     pub(crate) port: u16,
 }
 
@@ -80,7 +80,7 @@ async fn serve(socket: &Path) -> Result<(), Failed> {
     let service = tower::service_fn(move |request| call(Arc::clone(&runtime), request));
     let serving = tonic::transport::Server::builder()
         .serve_with_incoming(service, UnixListenerStream::new(listener));
-    // The benchmark holds the other end, also when it is killed.
+    // The benchmark holds the other end of standard input, which closes even if the benchmark is killed.
     let closed = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin(), &mut io::sink()));
     tokio::select! {
         served = serving => served?,
@@ -109,7 +109,7 @@ fn lock(runtime: &Shared) -> MutexGuard<'_, Runtime> {
     runtime.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Serves a call by its name: the agent makes no others.
+/// Handles a call by its name; the agent makes only these calls.
 async fn call(
     runtime: Shared,
     request: http::Request<Body>,

@@ -1,4 +1,4 @@
-//! What this process has used: processor time and memory.
+//! The CPU time and memory of this process.
 
 use std::fs;
 use std::ops::{Add, Sub};
@@ -9,12 +9,12 @@ use nix::sys::time::TimeValLike as _;
 
 use crate::Failed;
 
-/// What a process or thread has used since its start, or within a time.
+/// The usage of a process or thread since its start, or during an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// Processor time, the kernel's for it included.
+    /// CPU time, including time in the kernel.
     pub(crate) cpu: Duration,
-    /// How often it waited for something: each is a wake-up.
+    /// The number of waits; each is a wake-up.
     pub(crate) waits: u64,
 }
 
@@ -57,7 +57,7 @@ impl Sub for Usage {
     }
 }
 
-/// The memory that the process has now, in MB.
+/// The current memory of the process in MB.
 pub(crate) fn memory() -> Result<f64, Failed> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status
