@@ -24,7 +24,7 @@ use crate::commands::streams::{attach, cp, debug, exec, logs, port_forward};
 mod documents;
 mod first_argument;
 
-/// Everything `crib` can be told.
+/// The command line of `crib`.
 #[derive(Debug, Parser)]
 #[command(name = "crib", version = env!("CRIB_VERSION"), about = "Run Kubernetes pods from manifests, or serve the CRI runtime and the kubelet-like agent separately", long_about = None, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Examples:
@@ -100,7 +100,7 @@ enum Command {
 }
 
 impl Command {
-    /// Takes over the flags before the command; the error is one that the command has no use for.
+    /// Applies the flags before the command; the error is a flag that has no effect for this command.
     fn inherit(&mut self, before: &ClientArgs) -> Result<(), &'static str> {
         match self {
             Self::Run(_)
@@ -165,9 +165,9 @@ impl Command {
 }
 
 impl Cli {
-    /// Reads the command line of this process, or ends it with a message.
+    /// Parses the command line of this process; exits with a message if it is invalid.
     pub(crate) fn read() -> Self {
-        // Ends the process if it is a shell that asks.
+        // Exits if a shell requests completions.
         CompleteEnv::with_factory(Self::command).var(completion::VARIABLE).complete();
         let arguments: Vec<OsString> = std::env::args_os().collect();
         let is_kubelet = arguments.get(1).is_some_and(|word| word == "kubelet");
@@ -176,7 +176,7 @@ impl Cli {
             false => first_argument::separate(arguments, &mut Self::command()),
         };
         Self::try_parse_from(arguments).unwrap_or_else(|error| {
-            // A kubelet has one exit code for all errors.
+            // A kubelet exits with the same code for all errors.
             if is_kubelet && error.use_stderr() {
                 let _ = error.print();
                 process::exit(Exit::Failed.code().into());
@@ -186,12 +186,12 @@ impl Cli {
     }
 }
 
-/// How a command ended, or why it could not begin.
+/// The exit code of a command that ended or failed to start.
 fn either(ended: Result<Exit, Exit>) -> Exit {
     ended.unwrap_or_else(|exit| exit)
 }
 
-/// Does what was asked. Called while the process has one thread.
+/// Executes the command. Must be called while the process has a single thread.
 pub(crate) fn dispatch(mut cli: Cli) -> Exit {
     if let Err(flag) = cli.command.inherit(&cli.client) {
         say(&format!("{flag} has no effect when given before this command: leave it out"));
@@ -217,7 +217,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Scale(args) => finish(async move { scale::run(&args) }),
         Command::Describe(args) => finish(describe::run(&args)),
         Command::Images(args) => finish(images::run(&args)),
-        // The call is dropped at a signal, which ends the pull.
+        // A signal drops the call, which cancels the pull.
         Command::Pull(args) => finish(until_signal(pull::run(&args))),
         Command::Load(args) => finish(load::run(&args)),
         Command::Rmi(args) => finish(rmi::run(&args)),
@@ -228,7 +228,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Exec(args) => finish(exec::run(&args)),
         Command::Attach(args) => finish(attach::run(&args)),
         Command::Debug(args) => finish(debug::run(&args)),
-        // Dropped at a signal: what was copied until then stays.
+        // A signal drops the copy; files that were copied already are kept.
         Command::Cp(args) => finish(until_signal(cp::run(&args))),
         Command::PortForward(args) => finish(until_signal(port_forward::run(&args))),
         Command::Stats(args) => finish(until_signal(stats::run(&args))),

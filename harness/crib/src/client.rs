@@ -1,4 +1,4 @@
-//! The CRI client of the commands: the endpoint, timeouts of calls, and how errors are reported.
+//! The CRI client of the commands: endpoints, timeouts of calls, and error messages.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -42,36 +42,36 @@ pub(crate) use settings::{ClientArgs, Connection, Endpoints};
 /// Default timeout of a call.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much later than a command a runtime gives up a call.
+/// The additional time after which the runtime's deadline of a call expires.
 const GIVES_UP: Duration = Duration::from_secs(1);
 
-/// A connection to a runtime, and to the service for its images.
+/// A connection to a runtime and its image service.
 pub(crate) struct Cri {
-    /// The runtime.
+    /// The runtime service.
     pub(crate) runtime: Client,
-    /// Its images.
+    /// The image service.
     pub(crate) images: Client,
-    /// Where the runtime is.
+    /// The runtime's endpoint.
     pub(crate) endpoint: UnixEndpoint,
-    /// Whether it is that of a `crib run`, which may end at any time.
+    /// Whether the runtime belongs to a `crib run`, and may end at any time.
     of_run: bool,
     run: Option<RunName>,
     timeout: Option<Duration>,
 }
 
 impl Connection {
-    /// Finds the runtime; it has to accept a connection.
+    /// Connects to the runtime.
     pub(crate) fn open(&self) -> Result<Cri, CallError> {
         Ok(self.with_timeout(self.endpoints.open()?))
     }
 
-    /// Finds the runtimes in which containers and pods are looked for.
+    /// Connects to the runtimes that are searched for containers and pods.
     pub(crate) fn open_all(&self) -> Result<Vec<Cri>, CallError> {
         let all = self.endpoints.open_all()?.into_iter();
         Ok(all.map(|cri| self.with_timeout(cri)).collect())
     }
 
-    /// The same, for a list: none where none was named and none serves.
+    /// Like [`Self::open_all`]; returns an empty list if no endpoint was given and no runtime was found.
     pub(crate) fn open_all_or_none(&self) -> Result<Vec<Cri>, CallError> {
         match self.open_all() {
             Err(CallError::NoRuntime { .. }) => Ok(Vec::new()),
@@ -86,8 +86,7 @@ impl Connection {
 }
 
 impl Endpoints {
-    /// Finds the runtime; it has to accept a connection. Where none was named and none serves at the usual sockets, it is that
-    /// of the only `crib run`.
+    /// Connects to the runtime. Without a given endpoint, tries the default sockets, then the runtime of the only `crib run`.
     pub(crate) fn open(&self) -> Result<Cri, CallError> {
         let mut all = self.open_all()?;
         match (all.len(), all.first()) {
@@ -98,7 +97,7 @@ impl Endpoints {
         }
     }
 
-    /// The sockets of the runtime and of the service for its images, as [`Self::open`] finds them.
+    /// The sockets of the runtime and the image service, as in [`Self::open`].
     pub(crate) fn sockets(&self) -> Result<(PathBuf, PathBuf), CallError> {
         let runtime = self.open()?.endpoint;
         let images = self.settings()?.image_endpoint;
@@ -106,7 +105,8 @@ impl Endpoints {
         Ok((runtime.path().to_owned(), images))
     }
 
-    /// The runtime that was named; else the one at the usual sockets, if any, then those of all `crib run`s. One at least.
+    /// Connects to the given runtime; otherwise to the one at the default sockets, if any, and to those of all `crib run`s. Returns
+    /// at least one.
     pub(crate) fn open_all(&self) -> Result<Vec<Cri>, CallError> {
         let settings = self.settings()?;
         let directory = live::directory();
@@ -133,7 +133,7 @@ impl Endpoints {
         let live = live::endpoints(&directory).map_err(failed)?;
         let named = live::named_runs(&directory).map_err(failed)?;
         let usual = find().and_then(|endpoint| connect(&settings, &endpoint, false));
-        // A run may end between the two steps.
+        // A run may have ended after it was listed.
         let runs = live.iter().filter_map(|endpoint| {
             let mut cri = connect(&settings, endpoint, true).ok()?;
             let of = |run: &&NamedRun| endpoint.path().parent() == Some(&run.directory);
@@ -181,7 +181,7 @@ fn reach(endpoint: &UnixEndpoint) -> Result<(), CallError> {
     }
 }
 
-/// The first socket that is there: this user's, root's, the one that crictl is set up for, and those of other runtimes.
+/// The first existing socket: this user's, root's, the one in crictl's configuration, and those of other runtimes.
 fn find() -> Result<UnixEndpoint, CallError> {
     let user = nix::unistd::geteuid();
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -201,7 +201,7 @@ fn find() -> Result<UnixEndpoint, CallError> {
         }
     }
     match tried.iter().find(|path| path.exists()) {
-        // In a temporary directory another user may have made a runtime of theirs look like this one's.
+        // In a temporary directory, another user may have created a socket with this name.
         Some(path) if path == own.path() => {
             let checked = check_shared(path).map_err(|error| CallError::Usage(chain(&error)));
             checked.map(|()| own.clone())
@@ -212,7 +212,7 @@ fn find() -> Result<UnixEndpoint, CallError> {
 }
 
 impl Cri {
-    /// What a call to it comes to; `None` if it is the runtime of a `crib run` that has ended meanwhile.
+    /// The result of a call; `None` if the runtime belongs to a `crib run` that has ended.
     pub(crate) fn unless_ended<T>(
         &self,
         answer: Result<T, CallError>,
@@ -223,7 +223,7 @@ impl Cri {
         }
     }
 
-    /// The option with which it is chosen.
+    /// The option that selects this runtime.
     pub(crate) fn choice(&self) -> String {
         match &self.run {
             Some(name) => format!("--run {name}"),
@@ -231,17 +231,17 @@ impl Cri {
         }
     }
 
-    /// The name of the run that it belongs to.
+    /// The name of the runtime's run.
     pub(crate) fn run(&self) -> Option<&RunName> {
         self.run.as_ref()
     }
 
-    /// The directory of the `crib run` beside the runtime, if there is one.
+    /// The directory of the runtime's `crib run`, if there is one.
     fn run_directory(&self) -> &Path {
         self.endpoint.path().parent().unwrap_or(Path::new("/"))
     }
 
-    /// What the `crib run` beside the runtime answers; `None` if there is none, or if it is ending.
+    /// Sends a request to the runtime's `crib run`; `None` if there is no run, or it is ending.
     pub(crate) fn ask_run(&self, request: Request) -> Result<Option<RunAnswer>, CallError> {
         let run = self.run_directory();
         let failed =
@@ -253,17 +253,17 @@ impl Cri {
         connection.ask(request).map_err(failed)
     }
 
-    /// How long a call may take, if the user said so.
+    /// The user's timeout for calls, if set.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// Changes how long a call may take; `None` leaves it as it is.
+    /// Sets the timeout for calls; `None` keeps the current one.
     pub(crate) fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout.or(self.timeout);
     }
 
-    /// Waits for the answer to a call, for as long as a call may take.
+    /// Waits for the response with the user's timeout, or else the default.
     pub(crate) async fn call<T>(
         &self,
         call: &'static str,
@@ -273,14 +273,14 @@ impl Cri {
         self.wait(call, Some(timeout), answer).await
     }
 
-    /// The containers that run.
+    /// The running containers.
     pub(crate) async fn running_containers(&self) -> Result<Vec<v1::Container>, CallError> {
         let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
         let running = v1::ContainerFilter { state: Some(state), ..Default::default() };
         self.call("ListContainers", self.runtime.containers(running)).await
     }
 
-    /// Waits for the answer to a call that may take long: only for as long as the user says, if at all.
+    /// Waits for the response to a call that may take long, with a timeout only if the user set one.
     pub(crate) async fn call_with_user_timeout<T>(
         &self,
         call: &'static str,
@@ -289,7 +289,7 @@ impl Cri {
         self.wait(call, self.timeout, answer).await
     }
 
-    /// Waits for the answer to a call with a timeout of its own; without one, as the user says.
+    /// Waits for the response with this timeout, or else the user's, if set.
     pub(crate) async fn call_within<T>(
         &self,
         call: &'static str,
@@ -299,7 +299,7 @@ impl Cri {
         self.wait(call, timeout.or(self.timeout), answer).await
     }
 
-    /// Waits for the answer to a call that ends by itself.
+    /// Waits for the response to a call that ends by itself.
     pub(crate) async fn call_without_timeout<T>(
         &self,
         call: &'static str,
@@ -317,7 +317,7 @@ impl Cri {
         let answer = match timeout {
             None => answer.await,
             Some(timeout) => {
-                // The runtime gives up a little later, so that the words are those of here.
+                // The runtime's deadline expires later, so that this client reports the timeout.
                 let answer = within(timeout.saturating_add(GIVES_UP), answer);
                 let answer = tokio::time::timeout(timeout, answer).await;
                 answer.map_err(|_| CallError::NoAnswer { call, timeout })?
@@ -327,19 +327,19 @@ impl Cri {
     }
 }
 
-/// Examples, and the exit codes under them.
+/// Examples, followed by the exit codes.
 pub(crate) fn with_codes(examples: &str) -> String {
     format!("{examples}\n\n{CALLS}")
 }
 
-/// Runs a command to its end, and tells what went wrong.
+/// Runs a command and prints its error.
 pub(crate) fn finish(command: impl Future<Output = Result<Exit, CallError>>) -> Exit {
     let tokio = match event_loop(&mut Builder::new_current_thread(), 4) {
         Ok(tokio) => tokio,
         Err(exit) => return exit,
     };
     let result = tokio.block_on(command);
-    // A thread that reads the terminal would be waited for.
+    // A thread that reads the terminal would block a regular shutdown.
     tokio.shutdown_background();
     result.unwrap_or_else(|error| {
         let exit = error.exit();
@@ -350,7 +350,7 @@ pub(crate) fn finish(command: impl Future<Output = Result<Exit, CallError>>) -> 
     })
 }
 
-/// What a command comes to, unless a signal comes first. The command is dropped then.
+/// Runs a command until it ends or a signal arrives, which drops it.
 pub(crate) async fn until_signal(
     command: impl Future<Output = Result<Exit, CallError>>,
 ) -> Result<Exit, CallError> {
@@ -362,7 +362,7 @@ pub(crate) async fn until_signal(
     }
 }
 
-/// Runs an operation on each item in order; reports a failed one and continues with the rest.
+/// Runs an operation on each item in order; reports failures and continues.
 pub(crate) async fn each<T>(
     all: impl IntoIterator<Item = T>,
     mut one: impl AsyncFnMut(T) -> Result<(), CallError>,

@@ -1,9 +1,9 @@
-//! The file that `crib runtime --config` reads: YAML, and nothing in it that is not known.
+//! The file of `crib runtime --config`: YAML, in which unknown fields are errors.
 //!
-//! A text is what stands there, quoted or not (`yes`, `010`), a boolean may be `yes` or `on`, and a number that begins with
-//! a zero is refused: YAML 1.1 and 1.2 take it for two different ones.
+//! A string may be quoted or not (`yes`, `010`). A boolean may be `yes` or `on`. A number with a leading zero is an error, because
+//! YAML 1.1 and 1.2 interpret it differently.
 //!
-//! Each section is a module of its own below this one. `examples/runtime.yaml` shows all of them.
+//! Each section is a submodule. `examples/runtime.yaml` shows all sections.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use sections::{
 pub(crate) use registries::MirrorFlag;
 pub(crate) use sections::{NetworkArgs, stream_address};
 
-/// The whole file. Every section may be left out.
+/// The whole file. Every section is optional.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct File {
@@ -39,29 +39,29 @@ pub(crate) struct File {
     behave: BehaveSection,
 }
 
-/// Why the configuration is not usable.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// No file, or no text.
+    /// The file does not exist, or is not text.
     #[error("failed to read the configuration {}", .file.display())]
     Read {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// The system's word.
+        /// The cause.
         source: io::Error,
     },
-    /// Something in it is not understood.
+    /// A part of the file is invalid.
     #[error("{}:{line}:{column}: {at}{problem}", .file.display())]
     Content {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Where in it.
+        /// The line.
         line: u64,
-        /// Likewise.
+        /// The column.
         column: u64,
-        /// `registries.docker.io.mirrors[0]: `, or nothing where no field is to blame.
+        /// The field, such as `registries.docker.io.mirrors[0]: `; empty if the problem is not in a field.
         at: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
@@ -70,7 +70,7 @@ impl File {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// With the place of the first problem.
+    /// Fails with the location of the first problem.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = named_text::read_text(path)
             .map_err(|source| ConfigError::Read { file: path.to_owned(), source })?;
@@ -101,7 +101,7 @@ impl File {
         })
     }
 
-    /// Puts what it says into `config`.
+    /// Applies the settings to `config`.
     pub(crate) fn apply(self, config: &mut Config) {
         self.handlers.apply(config);
         self.network.apply(config);

@@ -1,4 +1,4 @@
-//! The unix socket of `crib runtime`: default path, and replacement of a stale one.
+//! The unix socket of `crib runtime`: its default path, and replacing a stale socket.
 
 use std::fs::Permissions;
 use std::io::{self, ErrorKind};
@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use thiserror::Error;
 
-/// Why a socket cannot be listened on.
+/// Why the server cannot listen on a socket.
 #[derive(Debug, Error)]
 pub(crate) enum EndpointError {
-    /// The kernel takes no longer path.
+    /// The path is longer than the kernel allows.
     #[error(
         "the socket path {path} has {length} bytes, but a unix socket path can have at most {LONGEST_SOCKET_PATH}: choose a shorter path"
     )]
@@ -27,18 +27,18 @@ pub(crate) enum EndpointError {
         /// Its length in bytes.
         length: usize,
     },
-    /// Another process answers.
+    /// Another server listens on it.
     #[error("a server is already listening on {path}: stop it, or listen somewhere else")]
     InUse {
         /// The path.
         path: PathBuf,
     },
-    /// Others could put their own socket in the place of ours.
+    /// Other users could replace the socket.
     #[error("the directory {directory} is not private to this user: {remedy}")]
     NotOurs {
         /// The directory.
         directory: PathBuf,
-        /// What this user can do about it.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The path exists and is not a socket.
@@ -47,19 +47,19 @@ pub(crate) enum EndpointError {
         /// The path.
         path: PathBuf,
     },
-    /// Anything else the kernel says.
+    /// Another error of the kernel.
     #[error("failed to {doing} {path}; check the directory and its permissions")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// To which path.
+        /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// What a probe of a socket path found.
+/// The result of probing a socket path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -67,7 +67,7 @@ enum Found {
     Server,
 }
 
-/// Where `crib runtime` listens when it is not told: for root in `/run`, for others in their own runtime directory.
+/// The default socket of `crib runtime`: for root in `/run`, for other users in their runtime directory.
 pub(crate) fn default_listen(
     root: bool,
     runtime_dir: Option<&Path>,
@@ -82,7 +82,7 @@ pub(crate) fn default_listen(
     UnixEndpoint::at(path)
 }
 
-/// Removes the socket at `path` that a server has left which is gone. What else is there is an error.
+/// Removes the socket at `path` if its server has ended. Fails if a server listens on it, or it is not a socket.
 pub(crate) fn clear(path: &Path) -> Result<(), EndpointError> {
     check_length(path)?;
     match probe(path)? {
@@ -96,7 +96,7 @@ pub(crate) fn clear(path: &Path) -> Result<(), EndpointError> {
     }
 }
 
-/// Listens on `path`, for the owner and, if given, a group (its number). The file of a server that is gone is replaced.
+/// Listens on `path`, with access for the owner and optionally a group. Replaces a stale socket.
 pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, EndpointError> {
     check_length(path)?;
     let io = |doing, source| EndpointError::Io { doing, path: path.to_owned(), source };
@@ -107,7 +107,7 @@ pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, En
     check_shared(path)?;
     clear(path)?;
     let listener = UnixListener::bind(path).map_err(|source| {
-        // Another process bound it since the probe.
+        // Another process bound the path after the probe.
         if source.kind() == ErrorKind::AddrInUse {
             EndpointError::InUse { path: path.to_owned() }
         } else {
@@ -138,11 +138,12 @@ pub(crate) fn check_shared(path: &Path) -> Result<(), EndpointError> {
         return Ok(());
     };
     let own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();
-    // A sticky directory itself may hold the socket: other users cannot remove it there.
+    // The socket may be in a sticky directory itself: other users cannot remove it there.
     if !sticky || own && found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0 {
         return Ok(());
     }
-    // From a sticky directory nobody else can remove it. Root may be root of a user namespace only.
+    // In a sticky directory, only the owner can remove it. uid 0 may be root of a user namespace only, so it is not treated
+    // specially.
     let remedy = match found.uid() == nix::unistd::geteuid().as_raw() {
         true => "remove it, or choose another socket",
         false => {
@@ -181,12 +182,12 @@ fn probe(path: &Path) -> Result<Found, EndpointError> {
     }
 }
 
-/// Connects, and hangs up. A server that accepts nobody does not hold this up.
+/// Connects and closes the connection. Does not block if the server accepts no connections.
 pub(crate) fn dial(path: &Path) -> io::Result<()> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
-        // Its queue is full (unix(7)).
+        // The queue of the socket is full (unix(7)).
         Ok(()) | Err(Errno::AGAIN) => Ok(()),
         Err(errno) => Err(errno.into()),
     }

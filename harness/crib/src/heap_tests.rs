@@ -1,9 +1,9 @@
-//! Tests of `heap`, apart from it: a benchmark has that file too, and no tests.
+//! Tests of `heap`, in a separate file because a benchmark includes `heap` without tests.
 #![allow(clippy::unwrap_used)]
 
 use crate::heap::trim;
 
-/// The memory of this process that is no file's, kB.
+/// The anonymous memory of this process in kB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -14,7 +14,7 @@ fn resident() -> u64 {
 #[test]
 fn trim_returns_freed_memory_below_what_is_in_use() {
     let mut objects: Vec<Box<[u8; 200]>> = (0..300_000).map(|_| Box::new([1; 200])).collect();
-    // The last one is at the end of the heap, which alone shrinks otherwise.
+    // The last object keeps the end of the heap in use, which glibc would otherwise trim by itself.
     let last = objects.pop();
     drop(objects);
     let before = resident();

@@ -1,25 +1,25 @@
-//! The `crib` command: run pods, or serve the two halves (runtime and agent) by themselves.
+//! The `crib` command: runs pods, or serves the runtime and the agent separately.
 //!
-//! The order here matters. The keeper comes first, because it is one process a pod and must pay for nothing else. The command
-//! line is read while the process has one thread, because entering a user namespace needs that; the subcommands do so before
-//! they start tokio.
+//! The order in `main` matters. The keeper comes first, because there is one keeper process per pod, which must not pay for
+//! anything else. The command line is parsed while the process has a single thread, because entering a user namespace requires it;
+//! the subcommands do so before they start tokio.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `cli` | the subcommands and their help |
-//! | `commands` | each subcommand, in a folder by its use; `crib run` is the package `crib-run` |
+//! | `commands` | the subcommands, grouped into folders; `crib run` is the package `crib-run` |
 //! | `commands::runs::get::printers` ◆ | the columns of `crib get` |
-//! | `client` | what commands that call a runtime share: `settings` (which runtime), `find` (which pod or container) |
+//! | `client` | shared by commands that call a runtime: `settings` (selects the runtime), `find` (selects a pod or container) |
 //! | `client::{status, document, output}` | statuses, JSON and YAML, tables |
 //! | `client::run_objects` | the objects of runs, and watches |
-//! | `objects` ◆ | kinds, names, selectors and JSONPath as kubectl has them |
+//! | `objects` ◆ | kinds, names, selectors and JSONPath as in kubectl |
 //! | `template` ◆ | `-o go-template` |
-//! | `stream`, `terminal` | this side of exec and attach; the protocols are in `harness::streaming` |
+//! | `stream`, `terminal` | the local end of exec and attach; the protocols are in `harness::streaming` |
 //! | `config`, `endpoint` | the file and the flags of `crib runtime`, and its socket |
-//! | `shutdown` | signals of `crib runtime` and `crib agent`: a thread cancels a token, and ends the process after a time limit |
+//! | `shutdown` | signals of `crib runtime` and `crib agent`: a thread cancels a token, and ends the process after a timeout |
 //! | `reported` | the files that reports are written to |
 //!
-//! Exit codes, messages and how runs are found are in the package `crib-base`. No package depends on this one.
+//! Exit codes, messages and finding runs are in the package `crib-base`. No package depends on this one.
 
 use std::process::ExitCode;
 
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
             runtime_fake::serve_egress();
             return ExitCode::SUCCESS;
         }
-        // A helper of `crib bench`, which measures processes with one thread.
+        // A helper of `crib bench`, which measures processes with a single thread.
         Some(word) if word == bench::FLOOR_COMMAND => {
             let second = std::env::args_os().nth(2);
             let network = second.is_some_and(|word| word == bench::FLOOR_NETWORK);
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         }
         Some(_) | None => {}
     }
-    // Before the command line is read, which takes more stack than some have.
+    // Before the command line is parsed, which needs more stack than some limits allow.
     match or_complain(limits::prepare(say), Exit::NoRuntime) {
         Ok(()) => cli::dispatch(cli::Cli::read()).into(),
         Err(exit) => exit.into(),

@@ -1,4 +1,4 @@
-//! ◆ What kubectl's arguments say of objects: kinds and names, selectors, JSONPath, the pods of an object and their containers. Pure.
+//! ◆ The object arguments of kubectl: kinds and names, selectors, JSONPath, the pods of an object and their containers. Pure.
 
 pub(crate) mod jsonpath;
 pub(crate) mod kinds;
@@ -8,7 +8,7 @@ pub(crate) mod workload_pods;
 
 use serde_json::Value;
 
-/// A text in the metadata of an object; empty where there is none.
+/// A string in the metadata of an object; empty if it is not set.
 pub(crate) fn metadata<'v>(object: &'v Value, field: &str) -> &'v str {
     let field = object.get("metadata").and_then(|metadata| metadata.get(field));
     field.and_then(Value::as_str).unwrap_or_default()

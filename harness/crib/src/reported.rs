@@ -1,4 +1,4 @@
-//! The files that reports are written to.
+//! Report files.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::client::CallError;
 
-/// A report, and the file that it is written to.
+/// A report format, and the file for the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Destination<Form> {
     pub(crate) form: Form,
@@ -36,11 +36,11 @@ impl<Form: ValueEnum> FromStr for Destination<Form> {
     }
 }
 
-/// Fails where a file cannot be written, before what is to be reported takes minutes. It leaves the file as it is. Returns the
-/// open end of a FIFO: its reader would see its end if no writer kept it open until the report is written.
+/// Checks that a file can be written, before a check or benchmark that takes minutes, and leaves it unchanged. For a FIFO, returns
+/// the open write end: without a writer, its reader would see end of file before the report is written.
 ///
 /// # Errors
-/// Bad usage: the file cannot be written.
+/// A usage error if the file cannot be written.
 pub(crate) fn ensure_writable(file: &Path) -> Result<Option<File>, CallError> {
     let opened = match std::fs::metadata(file) {
         Ok(metadata) if metadata.file_type().is_fifo() => open_fifo(file).map(Some),
@@ -55,7 +55,7 @@ pub(crate) fn ensure_writable(file: &Path) -> Result<Option<File>, CallError> {
         .map_err(|source| CallError::Usage(format!("failed to write {}: {source}", file.display())))
 }
 
-/// Opens a FIFO to write to it. One without a reader is an error: it would hold this up.
+/// Opens a FIFO for writing. Fails without a reader instead of blocking.
 fn open_fifo(file: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = rustix::fs::open(file, flags, Mode::empty())?;
@@ -63,16 +63,16 @@ fn open_fifo(file: &Path) -> io::Result<File> {
     Ok(File::from(opened))
 }
 
-/// Fails where two reports would go to one file.
+/// Checks that no two reports have the same file.
 ///
 /// # Errors
-/// Bad usage: the file that is named twice.
+/// A usage error that names the file.
 pub(crate) fn ensure_distinct<'a>(
     files: impl Iterator<Item = &'a PathBuf>,
 ) -> Result<(), CallError> {
     let mut seen = Set::new();
     for file in files {
-        // What is no file takes any number of them, as /dev/stdout.
+        // Devices and pipes, such as /dev/stdout, may be used for several reports.
         let is_special = file.metadata().is_ok_and(|found| !found.is_file());
         if !is_special && !seen.insert(std::path::absolute(file).unwrap_or_else(|_| file.clone())) {
             let message = format!("two outputs have the same file {}", file.display());
@@ -85,7 +85,7 @@ pub(crate) fn ensure_distinct<'a>(
 /// Writes a report.
 ///
 /// # Errors
-/// The file cannot be written.
+/// Fails if the file cannot be written.
 pub(crate) fn write_file(file: &Path, text: &str) -> Result<(), CallError> {
     let is_fifo = file.metadata().is_ok_and(|found| found.file_type().is_fifo());
     let opened = if is_fifo { open_fifo(file) } else { File::create(file) };

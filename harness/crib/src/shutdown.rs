@@ -1,6 +1,6 @@
-//! Shutdown of a server: graceful on the first signal, immediate on the second, always within a time limit.
+//! Shutdown of a server: graceful at the first signal, immediate at the second, always within a timeout.
 //!
-//! A thread of its own takes the signals. Tokio's would not, where each of its threads hangs in a file system.
+//! A dedicated thread handles the signals: tokio's threads could not if all of them hang in a file system.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -15,11 +15,11 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tokio_util::sync::CancellationToken;
 
-/// Time limit of the last log line: the reader of standard error may hang too.
+/// The timeout of the last log line: the reader of standard error may hang too.
 const LAST_LINE: Duration = Duration::from_millis(200);
 
-/// Cancels the token that it returns at the first SIGINT or SIGTERM. From then on the process has `bound` to end; a second
-/// signal ends it at once. To be called while the process has one thread: the others inherit which signals are not theirs.
+/// Returns a token that is cancelled at the first SIGINT or SIGTERM. The process must then end within `bound`; a second signal ends
+/// it immediately. Must be called while the process has a single thread, because later threads inherit the signal mask.
 pub(crate) fn on_signal(bound: Duration) -> io::Result<CancellationToken> {
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGINT);
@@ -34,15 +34,15 @@ pub(crate) fn on_signal(bound: Duration) -> io::Result<CancellationToken> {
     Ok(shutdown)
 }
 
-/// Set when nothing is left to hang.
+/// Set when only files remain to be removed, which cannot hang.
 static REMOVES: AtomicBool = AtomicBool::new(false);
 
-/// Lets the process go on for as long as it needs to remove files: from now on only a signal ends it before it is done.
+/// Disables the timeout while the process removes files; only a signal can then end it early.
 pub(crate) fn while_it_removes() {
     REMOVES.store(true, Ordering::Relaxed);
 }
 
-/// Ends the process when `bound` expires, unless it is removing files.
+/// Ends the process after `bound`, unless it is removing files.
 pub(crate) fn within(bound: Duration) {
     let spawned = std::thread::Builder::new().name("bound".to_owned()).spawn(move || {
         std::thread::sleep(bound);
@@ -83,7 +83,7 @@ fn take(signals: &SignalFd, shutdown: &CancellationToken, bound: Duration) {
                 end(move || tracing::warn!(cause, "exiting immediately"));
             }
             asked = true;
-            // Before anything that could hang, such as writing a line.
+            // Before any operation that could hang, such as writing a log line.
             within(bound);
             shutdown.cancel();
             tracing::info!(cause, "ending");
@@ -91,7 +91,7 @@ fn take(signals: &SignalFd, shutdown: &CancellationToken, bound: Duration) {
     }
 }
 
-/// Ends the process after `say`, which may hang.
+/// Calls `say`, which may hang, then ends the process.
 fn end(say: impl FnOnce() + Send + 'static) -> ! {
     let (said, done) = std::sync::mpsc::channel();
     let _ = std::thread::Builder::new().spawn(move || {

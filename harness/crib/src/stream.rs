@@ -1,4 +1,4 @@
-//! The command's end of exec and attach: this process's standard streams, its terminal, and its signals.
+//! The local end of exec and attach: standard streams, terminal and signals of this process.
 
 use std::io::{self, Read as _};
 
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::client::CallError;
 use crate::terminal::{Raw, TerminalSize};
 
-/// What streams go over. The names are crictl's.
+/// The streaming protocol, with crictl's names.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TransportArgs {
     /// Streaming protocol
@@ -35,19 +35,19 @@ impl TransportArgs {
     }
 }
 
-/// The streams of a command, or of a container's own, that this process has ends for.
+/// The streams of an exec or attach.
 pub(crate) fn standard(stdin: bool, tty: bool) -> Streams {
     Streams {
         stdin,
         stdout: true,
-        // A terminal has one output.
+        // A terminal has a single output stream.
         stderr: !tty,
         tty,
     }
 }
 
-/// Joins this process's standard streams, and its terminal, with those behind `url` until they end. Returns the exit code,
-/// which is 0 if the stream reports none, as with attach.
+/// Connects the standard streams and the terminal with the stream at `url` until it ends. Returns the exit code, or 0 if the stream
+/// reports none, as for attach.
 pub(crate) async fn join(
     url: &str,
     streams: Streams,
@@ -68,7 +68,7 @@ pub(crate) async fn join(
             false => None,
         };
     let output = async {
-        // The outcome comes after all output. Output that nobody takes holds the command up: then it has no outcome.
+        // The exit code arrives after all output. If nobody reads the output, the command blocks, and no exit code arrives.
         let ((), (), ended) = tokio::try_join!(
             print(&mut stdout, io::stdout),
             print(&mut stderr, io::stderr),
@@ -81,7 +81,7 @@ pub(crate) async fn join(
             Err(CommandError::Lost) => Err(CallError::Lost),
         }
     };
-    // Nothing goes on after the first that ends; those that wait for ever are only driven.
+    // The first branch that ends, ends the others; `feed` and `resize` never return.
     let ended = tokio::select! {
         ended = output => ended,
         _ = signals.next() => Ok(Exit::Interrupted),
@@ -92,7 +92,7 @@ pub(crate) async fn join(
     ended
 }
 
-/// Gives what comes on standard input to the process. Never ends.
+/// Sends standard input to the process. Never returns.
 async fn feed(stdin: Option<Outlet>) {
     if let Some(stdin) = stdin {
         let mut input = standard_input();
@@ -107,7 +107,7 @@ async fn feed(stdin: Option<Outlet>) {
     std::future::pending().await
 }
 
-/// Tells the process the size of the terminal. Never ends.
+/// Sends the size of the terminal to the process. Never returns.
 async fn resize(sizes: Option<Sizes>, size: &mut TerminalSize) {
     while let Some(sizes) = &sizes {
         let (width, height) = size.next().await;
@@ -118,7 +118,7 @@ async fn resize(sizes: Option<Sizes>, size: &mut TerminalSize) {
     std::future::pending().await
 }
 
-/// What comes on standard input. A thread reads it, since that cannot be given up; it ends with the process.
+/// Reads standard input. A separate thread reads it, because a blocking read cannot be cancelled; the thread ends with the process.
 pub(crate) fn standard_input() -> mpsc::Receiver<Bytes> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -138,7 +138,7 @@ pub(crate) fn standard_input() -> mpsc::Receiver<Bytes> {
     receiver
 }
 
-/// Writes what comes as it comes.
+/// Writes data as it arrives.
 async fn print<W: io::Write>(
     inlet: &mut Option<Inlet>,
     to: impl Fn() -> W,

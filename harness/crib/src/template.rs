@@ -1,6 +1,6 @@
-//! ◆ A subset of Go's text/template for `-o go-template`, over JSON, with the functions that crictl adds.
+//! ◆ A subset of Go's text/template for `-o go-template`, evaluated over JSON, with crictl's additional functions.
 //!
-//! What the subset leaves out is refused, most of it when the template is read.
+//! Unsupported syntax is an error, in most cases when the template is parsed.
 
 #[expect(
     clippy::wildcard_enum_match_arm,
@@ -25,42 +25,42 @@ use thiserror::Error;
 
 use parser::Node;
 
-/// What `--help` says about templates.
+/// The text about templates in the help.
 pub(crate) const SUPPORTED: &str = "--template supports a part of Go's template language: fields, $variables, pipelines, \
 parentheses, if, else, with, range, break, continue, comments, {{- -}}, and the functions and, or, not, eq, ne, lt, le, \
 gt, ge, index, slice, len, print, println, printf, json, title, lower and upper. It does not support define, template, \
 block or other functions. A field that the document does not have is an error.";
 
-/// Why a template cannot be read or filled in.
+/// Why a template cannot be parsed or rendered.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum TemplateError {
-    /// It cannot be read.
+    /// The template cannot be parsed.
     #[error("invalid template, line {line}: {reason}")]
     Syntax {
         /// The line in the template.
         line: usize,
-        /// What is wrong there.
+        /// The problem.
         reason: String,
     },
-    /// It does not fit the document.
+    /// The template cannot be rendered with the document.
     #[error("failed to fill in the template: {0}")]
     Execute(String),
 }
 
-/// A template that was read.
+/// A parsed template.
 #[derive(Debug, Clone)]
 pub(crate) struct Template {
     nodes: Vec<Node>,
 }
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     pub(crate) fn parse(text: &str) -> Result<Self, TemplateError> {
         let nodes = parser::parse(lexer::lex(text)?)?;
         Ok(Self { nodes })
     }
 
-    /// Fills it in with a document.
+    /// Renders the template with a document.
     pub(crate) fn fill(&self, document: &serde_json::Value) -> Result<String, TemplateError> {
         evaluate::run(&self.nodes, document).map_err(TemplateError::Execute)
     }
@@ -74,7 +74,7 @@ impl std::str::FromStr for Template {
     }
 }
 
-/// A value of a template: of the document, or a literal. Numbers of the document are texts in Go (`json.Number`).
+/// A template value: from the document, or a literal. Numbers of the document are strings in Go (`json.Number`).
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
     Json(Json),
@@ -87,7 +87,7 @@ impl Value {
         Self::Json(Json::String(text.into()))
     }
 
-    /// What `if` asks. A number of the document is always true, because Go sees a text that is not empty.
+    /// The truth value for `if`. A number of the document is always true, because it is a non-empty string in Go.
     fn is_true(&self) -> bool {
         match self {
             Self::Json(Json::Null | Json::Bool(false)) => false,
@@ -100,7 +100,7 @@ impl Value {
         }
     }
 
-    /// What it is called in errors.
+    /// The name of its type in errors.
     fn kind(&self) -> &'static str {
         match self {
             Self::Json(Json::Null) => "null",
@@ -128,7 +128,7 @@ mod tests {
         Template::parse(text)?.fill(&document)
     }
 
-    // The expected texts are what crictl 1.36 prints for the same document.
+    // The expected texts are the output of crictl 1.36 for the same document.
     #[rstest]
     #[case("plain", "plain")]
     #[case("{{.status.id}}!", "abc!")]

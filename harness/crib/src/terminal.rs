@@ -1,4 +1,4 @@
-//! The caller's terminal during exec and attach: raw mode and window size changes.
+//! The terminal during exec and attach: raw mode and window size.
 
 use std::io::{self, BufRead, IsTerminal as _};
 
@@ -27,17 +27,17 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // A terminal that is gone needs nothing.
+            // A closed terminal needs no restoring.
             let _ = tcsetattr(io::stdin(), OptionalActions::Drain, before);
         }
     }
 }
 
-/// The most bytes of a hidden line: tokens that registries take as passwords have a few KiB.
+/// The maximum length of a hidden line: registry tokens used as passwords have a few KiB.
 const LONGEST_HIDDEN: usize = 16 << 10;
 
-/// Reads a line from standard input; a terminal does not show what is typed. On another thread, because the writer may never
-/// end the line, and signals are handled meanwhile. Dropping it restores the terminal.
+/// Reads a line from standard input without echo on a terminal. Reads on another thread, because the line may never end, and
+/// signals must be handled meanwhile. Dropping the future restores the terminal.
 pub(crate) async fn read_hidden() -> io::Result<String> {
     let stdin = io::stdin();
     let before = match stdin.is_terminal() {
@@ -53,10 +53,10 @@ pub(crate) async fn read_hidden() -> io::Result<String> {
     tasks::blocking(|| line_of(io::stdin().lock())).await
 }
 
-/// The first line, without its end.
+/// The first line, without its line ending.
 fn line_of(from: impl BufRead) -> io::Result<String> {
     let mut line = Vec::new();
-    // With room for the end of the line.
+    // Includes space for the line ending.
     from.take(LONGEST_HIDDEN as u64 + 2).read_until(b'\n', &mut line)?;
     while matches!(line.last(), Some(b'\r' | b'\n')) {
         line.pop();
@@ -69,7 +69,7 @@ fn line_of(from: impl BufRead) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
-/// Tells the size of the terminal of standard output: at first, and when it changes.
+/// The size of the terminal on standard output: its initial size, and changes.
 #[derive(Debug)]
 pub(crate) struct TerminalSize {
     changes: Signal,
@@ -77,7 +77,7 @@ pub(crate) struct TerminalSize {
 }
 
 impl TerminalSize {
-    /// Changes are heard from now on.
+    /// Starts to receive changes.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self { changes: signal(SignalKind::window_change())?, reported: false })
     }

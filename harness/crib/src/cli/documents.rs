@@ -1,5 +1,5 @@
-//! The commands that the documents show: each is parsed by the definition of the command line, so that a document cannot
-//! name a command or a flag that does not exist.
+//! Checks the commands in the documents: the command line's definition parses each of them, so that a document cannot contain a
+//! command or a flag that does not exist.
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use clap::{CommandFactory as _, Parser as _};
 
 use super::Cli;
 
-/// Commands that run another command, which starts at the word `crib`.
+/// Commands that execute another command, which starts at the word `crib`.
 const WRAPPERS: [&str; 3] = ["systemd-run", "sudo", "timeout"];
-/// Flags of other programs that the prose mentions.
+/// Flags of other programs in the text.
 const FOREIGN_FLAGS: [&str; 1] = ["--privileged"];
 
 /// A piece of code in a document.
 struct Code {
     text: String,
-    /// It is a part of a sentence, which may name a command without its arguments.
+    /// Whether it is part of a sentence, which may name a command without its arguments.
     inline: bool,
 }
 
@@ -25,7 +25,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The documents of the top level and of `docs`, by their paths.
+/// The documents in the top-level directory and in `docs`, by path.
 fn documents() -> Vec<(String, String)> {
     let mut documents = Vec::new();
     for directory in ["", "docs"] {
@@ -42,7 +42,7 @@ fn documents() -> Vec<(String, String)> {
     documents
 }
 
-/// The lines of code blocks, and the code in sentences.
+/// The lines of code blocks, and the inline code.
 fn code(document: &str) -> Vec<Code> {
     let mut found = Vec::new();
     let (mut fenced, mut paragraph) = (false, String::new());
@@ -68,8 +68,8 @@ fn code(document: &str) -> Vec<Code> {
     found
 }
 
-/// The simple commands of a shell's line, as words without quotes; an operator, a comment and two spaces, after which an
-/// example's explanation follows, end a command.
+/// The simple commands in a shell line, as words without quotes. A command ends at an operator, a comment, or two spaces, after
+/// which an example has its explanation.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let (mut word, mut quote, mut spaces) = (None::<String>, None, 0);
@@ -100,11 +100,11 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// The arguments of each `crib` in a line, with `crib` as the first one.
+/// The arguments of each `crib` command in a line, including `crib`.
 fn crib_commands(line: &str) -> Vec<Vec<String>> {
     let line =
         ["$ ", "- run: "].iter().find_map(|prompt| line.strip_prefix(prompt)).unwrap_or(line);
-    // A synopsis, as in the usage of a command with subcommands, is no command.
+    // The usage line of a command with subcommands is not a command.
     if line.ends_with("<COMMAND>") {
         return Vec::new();
     }
@@ -114,17 +114,17 @@ fn crib_commands(line: &str) -> Vec<Vec<String>> {
         if WRAPPERS.contains(&words.first()?.as_str()) {
             words.drain(..words.iter().position(|word| word == "crib")?);
         }
-        // A synopsis, as in "Usage: crib ps [OPTIONS]", is no command.
+        // A usage line such as "Usage: crib ps [OPTIONS]" is not a command.
         let synopsis = words.iter().any(|word| word == "[OPTIONS]");
         (words.first()? == "crib" && !synopsis).then_some(words)
     });
     commands.collect()
 }
 
-/// What is wrong with a command; `None` if `crib` takes it.
+/// Why `crib` rejects a command; `None` if it accepts it.
 fn rejection(words: &[String], inline: bool) -> Option<String> {
     match words.get(1).map(String::as_str) {
-        // The program's name, and the runtime's own processes, which are no commands of users.
+        // The program's name, or an internal process of the runtime.
         None | Some("__keeper" | "__egress") => return None,
         Some(_) => {}
     }
@@ -166,11 +166,12 @@ fn documents_show_commands_that_exist() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // Commands that are not found are not checked.
+    // Guards against a parser that finds no commands.
     assert!(in_readme >= 20 && all >= 150, "{in_readme} {all}");
 }
 
-/// In the documents for users. docs/crictl.md names flags that crib lacks, docs/ci.md those of docker.
+/// Checks the documents for users, except docs/crictl.md, which names flags that crib lacks, and docs/ci.md, which has flags of
+/// docker.
 #[test]
 fn documents_name_flags_that_exist() {
     let command = Cli::command();

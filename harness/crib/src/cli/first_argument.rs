@@ -1,8 +1,7 @@
-//! The end of the flags of `crib exec` ◆
+//! Where the flags of `crib exec` end ◆
 //!
-//! As with crictl, the command's own flags follow it without `--`. With a container first, the command line's definition
-//! tells the two apart: `crib exec web ls -l`. With a filter, the command comes first, and `--` is inserted before it:
-//! `crib exec --name web ls -l`.
+//! As with crictl, the flags of the executed command need no `--`. If a container is given, clap separates them: `crib exec web ls
+//! -l`. If a filter is given, the command is the first argument, and `--` is inserted before it: `crib exec --name web ls -l`.
 
 use std::ffi::OsString;
 
@@ -10,7 +9,7 @@ use clap::Command;
 
 use crate::client::containers::FILTERS;
 
-/// Inserts `--` before the command that `crib exec` runs, if containers are selected by filters.
+/// Inserts `--` before the command to execute if filters select the containers.
 pub(crate) fn separate(mut arguments: Vec<OsString>, definition: &mut Command) -> Vec<OsString> {
     if !arguments.iter().any(|word| word == "exec") {
         return arguments;
@@ -35,8 +34,8 @@ pub(crate) fn separate(mut arguments: Vec<OsString>, definition: &mut Command) -
     arguments
 }
 
-/// The position of the first argument that is neither a flag nor a flag's value, and whether a filter comes before it. None
-/// if there is no argument, if `--` comes before it, or if it is unclear.
+/// The index of the first argument that is neither a flag nor a flag's value, and whether a filter precedes it. `None` if there is
+/// no such argument, if `--` precedes it, or if it is ambiguous.
 fn first_argument(arguments: &[OsString], command: &Command) -> Option<(usize, bool)> {
     let (mut at, mut filtered) = (0, false);
     loop {

@@ -1,4 +1,4 @@
-//! What the agents of `crib run` know of the pods in their runtimes, which the CRI does not tell.
+//! The state of pods and containers from the agents of `crib run`, which the CRI lacks.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use serde_json::Value;
 
 use super::Cri;
 
-/// The pods of runs as an API server would have them.
+/// The pods of runs as in an API server, by the runtime's socket.
 #[derive(Debug, Default)]
 pub(crate) struct Agents(HashMap<PathBuf, RunPods>);
 
-/// The pods of a run by their uids: pods of two runs may have the same one.
+/// The pods of a run by uid: pods of different runs may have the same uid.
 type RunPods = HashMap<String, Value>;
 
 impl Agents {
-    /// Asks the runs beside these runtimes. One that does not answer is passed over, with a warning: what its runtime knows is
-    /// shown all the same.
+    /// Queries the runs of these runtimes. Skips a run that does not answer, with a warning, because the runtime's own information
+    /// can still be shown.
     pub(crate) fn ask<'a>(runtimes: impl IntoIterator<Item = &'a Cri>) -> Self {
         let mut agents = Self::default();
         for cri in runtimes {
@@ -41,23 +41,23 @@ impl Agents {
         agents
     }
 
-    /// Whether there is none.
+    /// Whether no run answered.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a runtime has one.
+    /// Whether the run of this runtime answered.
     pub(crate) fn has(&self, cri: &Cri) -> bool {
         self.0.contains_key(cri.endpoint.path())
     }
 
-    /// The pod with a uid in the runtime with this socket, if its agent knows it.
+    /// The pod with this uid in the runtime with this socket, if its agent reported it.
     pub(crate) fn pod(&self, runtime: &Path, uid: &str) -> Option<&Value> {
         self.0.get(runtime)?.get(uid)
     }
 }
 
-/// The status of a container in a pod, if this is its latest attempt.
+/// The status of a container in a pod, if the container is the latest attempt.
 fn status_of<'p>(pod: &'p Value, container: &v1::Container) -> Option<&'p Value> {
     let name = container.metadata.as_ref().map_or("", |metadata| &metadata.name);
     let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
@@ -68,13 +68,13 @@ fn status_of<'p>(pod: &'p Value, container: &v1::Container) -> Option<&'p Value>
     ids.iter().any(is_it).then_some(status)
 }
 
-/// Whether a container that has ended is to be restarted.
+/// Whether the agent will restart a container that has exited.
 pub(crate) fn is_restarted(pod: &Value, container: &v1::Container) -> bool {
     container.state() != v1::ContainerState::ContainerRunning
         && status_of(pod, container).is_some_and(|status| field(status, "/state/waiting").is_some())
 }
 
-/// The state of a container that the CRI does not tell: that its pod ends, or why it waits for its restart.
+/// The state of a container that the CRI lacks: that its pod is terminating, or why it waits for a restart.
 pub(crate) fn state(pod: &Value, container: &v1::Container) -> Option<String> {
     if container.state() == v1::ContainerState::ContainerRunning {
         return is_terminating(pod).then(|| "Terminating".to_owned());
@@ -83,12 +83,12 @@ pub(crate) fn state(pod: &Value, container: &v1::Container) -> Option<String> {
     (!reason.is_empty()).then(|| reason.to_owned())
 }
 
-/// How often a container was restarted before this attempt of it.
+/// The restarts of a container before this attempt.
 pub(crate) fn restarts(pod: &Value, container: &v1::Container) -> Option<Restarts> {
     let status = status_of(pod, container)?;
     let mut restarts = Restarts::default();
     restarts.add(status);
-    // The status of an attempt that ended has the count of the next one as soon as that is made.
+    // The status of an ended attempt may already include the restart count of the next attempt.
     let attempt = container.metadata.as_ref().map_or(0, |metadata| metadata.attempt);
     (number(status, "/restartCount") >= i64::from(attempt)).then_some(restarts)
 }

@@ -1,5 +1,5 @@
-//! What shells offer for arguments: the pods, containers and objects of runs, and the runs. A run that does not answer soon has
-//! nothing to offer.
+//! Completions of arguments: the pods, containers and objects of runs, and the names of runs. A run that does not answer in time is
+//! skipped.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::objects::kinds::{self, kinds_with_pods};
 use crate::objects::metadata;
 use crate::objects::pod_containers::all_containers;
 
-/// How long a run may take to answer; somebody waits at a prompt.
+/// The timeout of a run's answer, because the user waits at a prompt.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The variable that makes `crib` answer a shell.
+/// The environment variable with which a shell requests completions.
 pub(crate) const VARIABLE: &str = "CRIB_COMPLETE";
 
-/// The names of runs in the background.
+/// The names of background runs.
 pub(crate) fn runs() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let named = live::named_runs(&live::directory()).unwrap_or_default();
@@ -27,12 +27,12 @@ pub(crate) fn runs() -> ArgValueCandidates {
     })
 }
 
-/// Pods, and what has pods: `web`, `deploy/web`.
+/// Pods, and objects that have pods: `web`, `deploy/web`.
 pub(crate) fn pods() -> ArgValueCandidates {
     ArgValueCandidates::new(|| candidates(names_with_pods(&objects())))
 }
 
-/// The same, and containers.
+/// Pods, objects that have pods, and containers.
 pub(crate) fn pods_and_containers() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let objects = objects();

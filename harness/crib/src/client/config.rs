@@ -1,4 +1,4 @@
-//! Configurations of pods and containers in files: messages of the CRI in JSON or YAML, as crictl reads them.
+//! Configurations of pods and containers in files: CRI messages in JSON or YAML, as crictl reads them.
 
 use std::io;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub(crate) async fn container_config(path: &str) -> Result<v1::ContainerConfig, 
     Ok(config)
 }
 
-/// Gives a pod a random uid unless it has one.
+/// Sets a random uid unless the pod has one.
 pub(crate) fn set_uid(config: &mut v1::PodSandboxConfig) {
     let metadata = config.metadata.get_or_insert_default();
     if metadata.uid.is_empty() {
@@ -45,7 +45,7 @@ pub(crate) fn set_uid(config: &mut v1::PodSandboxConfig) {
     }
 }
 
-/// A UUID of version 4, which the kernel makes.
+/// A random UUID (version 4) from the kernel.
 fn random_uid() -> String {
     let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
     uuid.trim_end().to_owned()
@@ -57,11 +57,11 @@ fn invalid(path: &str, reason: &str) -> CallError {
 
 async fn read<T: Message + Default>(path: &str, name: &str) -> Result<T, CallError> {
     let file = PathBuf::from(path);
-    // On another thread: a FIFO may have no writer, and signals are handled meanwhile.
+    // Reads on another thread: a FIFO may have no writer, and signals must be handled meanwhile.
     let text = tasks::blocking(move || named_text::read_text(&file)).await.map_err(|source| {
         CallError::Usage(format!("failed to read the configuration {path}: {source}"))
     })?;
-    // JSON is YAML, too.
+    // JSON is valid YAML.
     let document: Value =
         serde_saphyr::from_str(&text).map_err(|error| invalid(path, &chain(&error)))?;
     let descriptor = descriptor(name)?;
@@ -72,7 +72,7 @@ async fn read<T: Message + Default>(path: &str, name: &str) -> Result<T, CallErr
             Err(error) => {
                 let message =
                     lenient(descriptor, &document).map_err(|error| invalid(path, &error))?;
-                // crictl passes over it in silence.
+                // crictl ignores unknown fields silently.
                 say(&format!("{path}: ignored: {}", brief(&error.to_string())));
                 message
             }
@@ -83,7 +83,7 @@ async fn read<T: Message + Default>(path: &str, name: &str) -> Result<T, CallErr
     })
 }
 
-/// The message without unknown fields. An error names the field, and has not more than the beginning of a value.
+/// Parses the message and ignores unknown fields. An error names the field and includes at most the beginning of a value.
 fn lenient(descriptor: MessageDescriptor, document: &Value) -> Result<DynamicMessage, String> {
     let options = DeserializeOptions::new().deny_unknown_fields(false);
     let mut track = Track::new();

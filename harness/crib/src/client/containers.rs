@@ -1,4 +1,4 @@
-//! Which containers a command is about: crictl's filters.
+//! Selects containers with crictl's filters.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::agents::{self, Agents};
 use super::select::{Which, newest};
 use super::{CallError, Cri};
 
-/// A container's state.
+/// A container state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum State {
     /// Created, not started.
@@ -35,7 +35,7 @@ impl From<State> for v1::ContainerState {
     }
 }
 
-/// Which containers. The names are crictl's.
+/// Filters for containers, with crictl's names.
 #[derive(Debug, Args)]
 pub(crate) struct ContainerFilterArgs {
     /// Filter by pod id
@@ -62,7 +62,7 @@ impl ContainerFilterArgs {
     }
 }
 
-/// What a pod is called.
+/// The identity of a pod.
 #[derive(Clone, Debug)]
 pub(crate) struct PodName {
     /// Its name.
@@ -73,25 +73,25 @@ pub(crate) struct PodName {
     pub(crate) uid: String,
     /// The socket of its runtime.
     pub(crate) runtime: PathBuf,
-    /// The name of its run, if it has one.
+    /// The name of its run, if any.
     pub(crate) run: Option<RunName>,
 }
 
-/// The names of pods by their ids.
+/// Pod identities by sandbox id.
 pub(crate) type PodNames = HashMap<String, PodName>;
 
-/// Which containers are listed where no state is asked for.
+/// The containers to list if no state is given.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Listed<'a> {
-    /// All of them.
+    /// All containers.
     All,
-    /// Those that run.
+    /// Running containers.
     Running,
-    /// Those that run, and those that these agents restart.
+    /// Running containers, and containers that these agents will restart.
     Alive(&'a Agents),
 }
 
-/// The containers that fit, the newest first, and the names of all pods.
+/// The matching containers, newest first, and the identities of all pods.
 pub(crate) async fn list(
     runtimes: &[Cri],
     args: &ContainerFilterArgs,
@@ -156,7 +156,7 @@ async fn list_one(
     Ok((containers, pods))
 }
 
-/// The names of pods by their ids.
+/// The identities of a runtime's pods by sandbox id.
 async fn pod_names(cri: &Cri) -> Result<PodNames, CallError> {
     let all = cri.runtime.pods(v1::PodSandboxFilter::default());
     let pods = cri.call("ListPodSandbox", all).await?;
@@ -174,7 +174,7 @@ async fn pod_names(cri: &Cri) -> Result<PodNames, CallError> {
     Ok(named.collect())
 }
 
-/// The pods of containers, by the containers' ids.
+/// Pod identities by container id.
 pub(crate) type PodsOfContainers = HashMap<String, PodName>;
 
 /// The pods of all containers.
@@ -199,7 +199,7 @@ pub(crate) fn name(container: &v1::Container) -> String {
     container.metadata.clone().unwrap_or_default().name
 }
 
-/// Whether a container is of an image that is given by any of its names.
+/// Whether a container uses the image, given by any of its names.
 fn is_of(container: &v1::Container, said: Option<&str>, image: Option<&v1::Image>) -> bool {
     let own = container.image.clone().unwrap_or_default();
     let names = [&container.image_id, &container.image_ref, &own.image];

@@ -1,4 +1,4 @@
-//! Credentials for registries on the command line.
+//! Registry credentials on the command line.
 
 use std::io::{self, Write as _};
 
@@ -10,7 +10,7 @@ use cri::v1;
 use super::CallError;
 use crate::terminal::read_hidden;
 
-/// Credentials for a registry. The names are crictl's.
+/// Registry credentials, with crictl's flag names.
 #[derive(Debug, Args)]
 pub(crate) struct CredentialArgs {
     /// Credentials for the registry
@@ -31,7 +31,7 @@ pub(crate) struct CredentialArgs {
 }
 
 impl CredentialArgs {
-    /// The credentials, if any were given.
+    /// The credentials, if given.
     pub(crate) async fn auth(&self) -> Result<Option<v1::AuthConfig>, CallError> {
         if let Some(user) = &self.username {
             let password = password().await.map_err(|source| CallError::Io {

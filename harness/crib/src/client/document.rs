@@ -1,4 +1,4 @@
-//! `-o json|yaml|go-template|table` of the commands that show documents.
+//! `-o json|yaml|go-template|table` of the commands that print documents.
 
 use clap::{Args, ValueEnum};
 use crib_base::exit::Exit;
@@ -8,7 +8,7 @@ use super::output::{self, print, print_value};
 use super::{CallError, each};
 use crate::template::Template;
 
-/// How documents are printed.
+/// The format of a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// JSON.
@@ -22,7 +22,7 @@ pub(crate) enum Format {
     Table,
 }
 
-/// How documents are printed. The names are crictl's.
+/// The format of documents, with crictl's flag names.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DocumentArgs {
     /// Output format
@@ -33,7 +33,7 @@ pub(crate) struct DocumentArgs {
     pub(crate) template: Option<Template>,
 }
 
-/// A document, and the lines that say the same to people.
+/// A document, and its human-readable lines.
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) document: Value,
@@ -41,7 +41,7 @@ pub(crate) struct Shown {
 }
 
 impl DocumentArgs {
-    /// Prints documents: one by itself, several as a list, as crictl does.
+    /// Prints documents: a single one by itself, several as a list, as in crictl.
     pub(crate) fn print(&self, all: Vec<Shown>) -> Result<(), CallError> {
         if self.output == Format::Table {
             let mut lines = all.into_iter().flat_map(|shown| shown.lines);
@@ -55,7 +55,7 @@ impl DocumentArgs {
         }
     }
 
-    /// Looks each of these up, and prints them: of a kind, which is named where there are none.
+    /// Looks up each id and prints the documents. Without ids, the message names the `kind`.
     pub(crate) async fn print_each(
         &self,
         kind: &'static str,

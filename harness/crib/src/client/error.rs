@@ -22,23 +22,23 @@ pub(crate) enum CallError {
         list(tried)
     )]
     NoRuntime {
-        /// Where it was looked for.
+        /// The sockets that were tried.
         tried: Vec<PathBuf>,
     },
     /// Connecting to the socket failed.
     #[error("failed to connect to the runtime at {endpoint}; {}", connect_hint(source))]
     Unreachable {
-        /// Where.
+        /// The endpoint.
         endpoint: UnixEndpoint,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The runtime returned an error.
     #[error("{call}: {} ({:?})", status.message(), status.code())]
     Refused {
-        /// The call's name in the contract.
+        /// The call's name in the CRI.
         call: &'static str,
-        /// What it answered.
+        /// The status that it returned.
         status: Box<tonic::Status>,
     },
     /// The connection broke during a call.
@@ -53,15 +53,15 @@ pub(crate) enum CallError {
     /// The runtime did not answer in time.
     #[error("{call}: no answer within {} s; wait longer with --timeout", timeout.as_secs_f64())]
     NoAnswer {
-        /// The call's name in the contract.
+        /// The call's name in the CRI.
         call: &'static str,
-        /// How long it was waited for.
+        /// The timeout.
         timeout: Duration,
     },
     /// No object has the id or name.
     #[error("{what} {name:?} not found")]
     NotFound {
-        /// What was looked for.
+        /// The kind of object.
         what: &'static str,
         /// Its id or name.
         name: String,
@@ -80,10 +80,10 @@ pub(crate) enum CallError {
         /// The object, as kubectl names it.
         String,
     ),
-    /// An object is not in the state that was waited for.
+    /// An object does not meet the condition.
     #[error("{0}")]
     Unmet(String),
-    /// No run serves.
+    /// No run is active.
     #[error(
         "no run found: start one with `crib run`; `crib pods` and `crib ps` list pods and containers of other runtimes"
     )]
@@ -91,17 +91,17 @@ pub(crate) enum CallError {
     /// A pod has no container of the name.
     #[error("pod {pod:?} has no container {name:?}: it has {}", known.join(", "))]
     NoSuchContainer {
-        /// The pod, as the user named it.
+        /// The pod, as the user gave it.
         pod: String,
         /// The container's name.
         name: String,
-        /// The names of those that it has.
+        /// The names of its containers.
         known: Vec<String>,
     },
-    /// What is to be removed still runs.
+    /// The object to remove is still running.
     #[error("{what} {name} is running: stop it first, or use --force")]
     StillRunning {
-        /// What it is.
+        /// The kind of object.
         what: &'static str,
         /// Its id.
         name: String,
@@ -109,40 +109,40 @@ pub(crate) enum CallError {
     /// No object matches the filters.
     #[error("no {0} matches the filters")]
     NothingFits(&'static str),
-    /// Several objects match it.
+    /// Several objects match the name.
     #[error("{name:?} matches more than one {what}{}", choices(candidates))]
     Ambiguous {
-        /// What was looked for.
+        /// The kind of object.
         what: &'static str,
         /// Its id or name.
         name: String,
-        /// What matches, as the user can give it instead.
+        /// The matches, in a form that the user can give instead.
         candidates: Vec<String>,
     },
-    /// No runtime was named, and several serve.
+    /// No runtime was given, and several are active.
     #[error("several runtimes are running: choose one with {}", .0.join(" or "))]
     SeveralRuntimes(
-        /// The options that choose them.
+        /// The options that select them.
         Vec<String>,
     ),
-    /// No run in the background has the name.
+    /// No background run has the name.
     #[error("no run is named {name}: {}", there_are(known))]
     UnknownRun {
         /// The name.
         name: RunName,
-        /// The names that there are.
+        /// The existing names.
         known: Vec<RunName>,
     },
-    /// The process of a run in the background does not answer.
+    /// The process of a background run does not answer.
     #[error(
         "run {name} did not answer within {timeout:?}: its process {pid} is stopped or hangs; run kill -CONT {pid} to continue a stopped process, or kill -KILL {pid} and then crib down {name} to end the run"
     )]
     SilentRun {
         /// Its name.
         name: RunName,
-        /// The process.
+        /// The id of its process.
         pid: rustix::process::Pid,
-        /// How long it was waited for.
+        /// The timeout.
         timeout: Duration,
     },
     /// A socket cannot be listened on.
@@ -157,21 +157,21 @@ pub(crate) enum CallError {
     /// A local operation failed.
     #[error("failed to {doing}")]
     Io {
-        /// What was being done, to what.
+        /// The operation that failed.
         doing: String,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
-    /// Writing the output failed. A closed one is no failure.
+    /// Writing the output failed. A closed output is not an error.
     #[error("failed to write to standard output")]
     Output(#[source] io::Error),
     /// Files were not copied.
     #[error(transparent)]
     Copy(#[from] file_copy::CopyError),
-    /// A command in a container failed, or a run refused a change; it said this.
+    /// A command in a container failed, or a run refused a change; this is the message.
     #[error("{0}")]
     Denied(String),
-    /// Some of several operations failed, and each was reported.
+    /// Some operations failed and were reported already.
     #[error("some operations failed")]
     AlreadyReported,
 }
@@ -214,22 +214,22 @@ fn connect_hint(source: &io::Error) -> &'static str {
 impl CallError {
     /// The error of a failed call.
     pub(crate) fn refused(call: &'static str, status: tonic::Status) -> Self {
-        // Codes that the client made itself have the reason as their source. A runtime that was never reached is
-        // told by its code, too.
+        // Codes that the client itself generated have the cause as their source. The code Unavailable alone identifies a runtime
+        // that was not reached.
         if status.source().is_some() && status.code() != tonic::Code::Unavailable {
             return Self::Lost;
         }
         Self::Refused { call, status: Box::new(status) }
     }
 
-    /// Whether there is nothing to say of it: it was said, or nobody reads what is written.
+    /// Whether no message is needed: it was printed already, or the reader has closed the output.
     pub(crate) fn is_silent(&self) -> bool {
         let nobody_reads =
             matches!(self, Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe);
         nobody_reads || matches!(self, Self::AlreadyReported)
     }
 
-    /// The exit code for it.
+    /// The exit code of the error.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::NoRuntime { .. }
@@ -268,7 +268,7 @@ impl CallError {
     }
 }
 
-/// Strips the prefixes that Kubernetes clients add.
+/// Strips the prefixes that Kubernetes clients add to messages.
 fn without_prefix(message: &str) -> &str {
     let mut message = message;
     for idle in ["Internal error occurred: ", "error executing command in container: "] {
@@ -277,8 +277,8 @@ fn without_prefix(message: &str) -> &str {
     message
 }
 
-/// The exit code of shells and `podman exec` for a missing (127) or not executable program (126). Runtimes report it only
-/// in the message: crib's, runc's or crun's.
+/// The exit code of shells and `podman exec` for a program that is missing (127) or not executable (126). Runtimes report this only
+/// in the message; the messages are those of crib, runc and crun.
 pub(crate) fn start_failure_exit_code(message: &str) -> Option<u8> {
     let has = |word: &&str| message.contains(word);
     let missing = ["executable file not found in $PATH", "not found in $PATH: "];

@@ -1,7 +1,7 @@
-//! Which container or pod a user means, in any runtime: by its id, its name, or the beginning of its id.
+//! Finds the container or pod that an argument names, in any runtime: by id, name or id prefix.
 //!
-//! A container is also meant by the name of its pod, as with kubectl: `web`, `pod/web` or `pod/NAMESPACE/web`, and a pod by an object
-//! that it belongs to: `deploy/web`. Of a pod's containers, that is the one of `-c`, else the default one.
+//! As with kubectl, a pod name selects a container: `web`, `pod/web` or `pod/NAMESPACE/web`; an object selects one of its pods:
+//! `deploy/web`. In a pod, `-c` selects the container; the default is the pod's default container.
 
 use clap::Args;
 use compact::Set;
@@ -21,7 +21,7 @@ pub(crate) mod in_runs;
 use choice::{About, Miss, choose, is_exact};
 use in_runs::{ObjectName, RunPod, pod_object};
 
-/// Which container, where a pod is given.
+/// The container's name, if a pod is given.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ContainerNameArgs {
     /// Name of the container, if a pod is given
@@ -29,21 +29,21 @@ pub(crate) struct ContainerNameArgs {
     pub(crate) container_name: Option<String>,
 }
 
-/// What the runtimes have.
+/// The contents of the runtimes.
 pub(crate) struct Search<'a> {
     all: &'a [Cri],
     known: Vec<Known<'a>>,
 }
 
-/// A container that was found, and its pod.
+/// The selected container, and its pod.
 pub(crate) struct Meant<'a> {
     pub(crate) cri: &'a Cri,
     pub(crate) container: v1::Container,
-    /// The pod, as its name and uid.
+    /// The pod's name and uid.
     pub(crate) pod: v1::PodSandboxMetadata,
 }
 
-/// What a runtime has.
+/// The contents of a runtime.
 struct Known<'a> {
     cri: &'a Cri,
     containers: Vec<v1::Container>,
@@ -55,7 +55,7 @@ struct FoundContainer<'a, 'k> {
     cri: &'a Cri,
     container: &'k v1::Container,
     pod: Option<&'k v1::PodSandbox>,
-    /// The names of all containers of its pod, if it was chosen among several.
+    /// The names of all containers of its pod, if it was selected among several.
     others: Option<String>,
 }
 
@@ -65,7 +65,7 @@ struct FoundPod<'a, 'k> {
     pod: &'k v1::PodSandbox,
 }
 
-/// The container that is meant. Of several with the name, the one that runs; else the newest.
+/// The container that the argument names. Of several with the same name, the running one, or else the newest.
 pub(crate) async fn container<'a>(
     all: &'a [Cri],
     text: &str,
@@ -81,7 +81,7 @@ pub(crate) async fn container<'a>(
     Ok((found.cri, found.container.clone()))
 }
 
-/// The container with an id or name; a pod's name is none of a container's.
+/// The container with this id or name, not considering names of pods.
 pub(crate) async fn container_named<'a>(
     all: &'a [Cri],
     text: &str,
@@ -95,7 +95,7 @@ pub(crate) async fn container_named<'a>(
     }
 }
 
-/// The container that is meant, where its name may be given beside its pod.
+/// The container that the arguments name: an id or name, or a pod and optionally a container name.
 pub(crate) async fn container_of<'a>(
     all: &'a [Cri],
     text: &str,
@@ -111,7 +111,7 @@ impl<'a> Search<'a> {
         Ok(Self { all, known: known(all, true).await? })
     }
 
-    /// The container that is meant by its id or name, or by its pod and perhaps a name.
+    /// The container with this id or name, or the container `name` of this pod.
     pub(crate) fn container(
         &self,
         text: &str,
@@ -146,13 +146,13 @@ impl<'a> Search<'a> {
         self.in_pod(pod.cri, sandbox, Some(pod.object), text, name)
     }
 
-    /// All containers of a pod of a run that were created, in the order of their start.
+    /// All created containers of a pod of a run, in their start order.
     pub(crate) fn all_in_run_pod(&self, pod: &RunPod<'a>) -> Vec<Meant<'a>> {
         let sandbox = sandbox(&self.known, pod);
         sandbox.map(|it| self.all_in_pod(pod.cri, it, Some(&pod.object))).unwrap_or_default()
     }
 
-    /// All containers of the pod that is meant, in the order of their start.
+    /// All containers of the pod that the argument names, in their start order.
     pub(crate) fn all_of_pod(
         &self,
         text: &str,
@@ -216,7 +216,7 @@ impl<'a> Search<'a> {
                 .get(DEFAULT_CONTAINER)
                 .map(|name| DefaultContainer { name: name.clone(), note: None }),
         };
-        // One that is not there yet is not meant while another one runs.
+        // A default container that was not created yet is ignored; another one may be running.
         let default = default.filter(|it| of_pod.iter().any(|found| found.name() == it.name));
         let found = only(&of_pod, text, name.or(default.as_ref().map(|it| it.name.as_str())))?;
         if let Some(note) = default.and_then(|it| it.note) {
@@ -232,7 +232,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The sandbox of a pod of a run, in a runtime.
+/// The sandbox of a pod of a run.
 pub(crate) async fn sandbox_of(all: &[Cri], pod: &RunPod<'_>) -> Result<v1::PodSandbox, CallError> {
     let known = known(all, false).await?;
     sandbox(&known, pod).cloned()
@@ -249,7 +249,7 @@ fn sandbox<'k>(known: &'k [Known<'_>], pod: &RunPod<'_>) -> Result<&'k v1::PodSa
     })
 }
 
-/// The pod that is meant. Of several with the name, the one that is ready; else the newest.
+/// The pod that the argument names. Of several with the same name, the ready one, or else the newest.
 pub(crate) async fn pod<'a>(
     all: &'a [Cri],
     text: &str,
@@ -281,14 +281,14 @@ async fn known(all: &[Cri], with_containers: bool) -> Result<Vec<Known<'_>>, Cal
     Ok(known)
 }
 
-/// Whether a text may be a container's: the name of a pod is not taken for the beginning of a container's id.
+/// Whether an argument may name a container: a pod's name is not treated as a prefix of a container id.
 fn may_be_container(known: &[Known<'_>], all: &[FoundContainer<'_, '_>], text: &str) -> bool {
     let is_name = |pod: &v1::PodSandbox| pod.metadata.as_ref().is_some_and(|of| of.name == text);
     let is_container = || all.iter().any(|found| is_exact(&found.about(), text));
     !is_pod(text) && (!known.iter().flat_map(|known| &known.pods).any(is_name) || is_container())
 }
 
-/// The container with an id or name, if there is one.
+/// The container with this id or name, if any.
 fn by_container<'a, 'k>(
     all: &[FoundContainer<'a, 'k>],
     text: &str,
@@ -300,14 +300,14 @@ fn by_container<'a, 'k>(
     }
 }
 
-/// The pod in which a container is looked for.
+/// The pod to search for a container.
 fn pod_of_container<'a, 'k>(
     known: &'k [Known<'a>],
     text: &str,
     name: Option<&str>,
 ) -> Result<FoundPod<'a, 'k>, CallError> {
     match meant_pod(known, text) {
-        // Without a sign that a pod is meant, a container was looked for.
+        // Unless the argument must be a pod, the error is about a missing container.
         Err(CallError::NotFound { name: text, .. }) if name.is_none() && !is_pod(&text) => {
             Err(CallError::NotFound { what: "container", name: text })
         }
@@ -331,8 +331,7 @@ fn meant_container<'a, 'k>(
     only(&of_pod, text, None)
 }
 
-/// The container of a pod that has the name; without one the pod's only container. Of those that ran one after another under
-/// the same name, the last.
+/// The pod's container of this name; without a name, its only container. Of several attempts with the same name, the last.
 fn only<'a, 'k>(
     of_pod: &[&FoundContainer<'a, 'k>],
     text: &str,
@@ -340,7 +339,7 @@ fn only<'a, 'k>(
 ) -> Result<FoundContainer<'a, 'k>, CallError> {
     let wanted = |found: &&&FoundContainer<'_, '_>| name.is_none_or(|name| found.name() == name);
     let mut fit: Vec<&FoundContainer<'a, 'k>> = of_pod.iter().filter(wanted).copied().collect();
-    // Init containers that have ended are not meant while another one runs.
+    // Exited init containers are ignored while another container runs.
     if name.is_none() && fit.iter().any(|found| found.runs()) {
         fit.retain(|found| found.runs());
     }
@@ -389,7 +388,7 @@ fn meant_pod<'a, 'k>(known: &'k [Known<'a>], text: &str) -> Result<FoundPod<'a, 
     }
 }
 
-/// What a text says of a pod: `web`, `shop/web`, `pod/shop/web`.
+/// The namespace and name in an argument for a pod: `web`, `shop/web`, `pod/shop/web`.
 pub(crate) fn namespace_and_name(text: &str) -> (Option<&str>, &str) {
     let bare = pod_name(text);
     match bare.split_once('/') {
@@ -398,7 +397,7 @@ pub(crate) fn namespace_and_name(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// The text for a pod in a namespace, if that is given, and the text itself has none.
+/// The argument with the namespace, if one is given and the argument has none.
 pub(crate) fn in_namespace(text: &str, namespace: Option<&str>) -> String {
     match (namespace, namespace_and_name(text)) {
         (Some(namespace), (None, name)) => format!("pod/{namespace}/{name}"),
@@ -406,7 +405,7 @@ pub(crate) fn in_namespace(text: &str, namespace: Option<&str>) -> String {
     }
 }
 
-/// Whether a text says that it is a pod's.
+/// Whether an argument can only name a pod.
 fn is_pod(text: &str) -> bool {
     pod_name(text) != text
 }
@@ -468,7 +467,7 @@ fn ambiguous(what: &'static str, text: &str, candidates: &[String]) -> CallError
     CallError::Ambiguous { what, name: text.to_owned(), candidates: candidates.to_vec() }
 }
 
-/// A pod as people name it.
+/// The pod as `NAMESPACE/NAME`.
 fn full_name(pod: &v1::PodSandbox) -> String {
     let metadata = pod.metadata.clone().unwrap_or_default();
     format!("{}/{}", metadata.namespace, metadata.name)

@@ -1,11 +1,11 @@
-//! ◆ Times, sizes and ids as people read them; the words are those of docker's and crictl's tables.
+//! ◆ Times, sizes and ids in the formats of docker's and crictl's tables.
 
 use std::time::Duration;
 
-/// The number of characters that an id is cut to in a table.
+/// The length of a truncated id in a table.
 const ID: usize = 13;
 
-/// The beginning of an id, without the name of its hash; all of it on request.
+/// The beginning of an id, without the prefix of its hash algorithm; the whole id if `whole`.
 pub(crate) fn id(id: &str, whole: bool) -> &str {
     let bare = id.strip_prefix("sha256:").unwrap_or(id);
     if whole {
@@ -33,7 +33,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// A size in decimal units with four digits: `743.2kB`, `4.861MB`. crictl shows what is measured like this.
+/// A size in decimal units with four digits: `743.2kB`, `4.861MB`, as crictl prints measured sizes.
 pub(crate) fn usage(bytes: u64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     #[expect(clippy::cast_precision_loss, reason = "four digits are shown")]
@@ -56,7 +56,7 @@ fn trim(number: &str) -> &str {
     number.trim_end_matches('0').trim_end_matches('.')
 }
 
-/// How long ago something was: `Less than a second`, `About an hour`, `3 weeks`.
+/// A time span: `Less than a second`, `About an hour`, `3 weeks`.
 pub(crate) fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     let (minutes, hours) = (seconds / 60, (time.as_secs_f64() / 3600.0).round() as u64);
@@ -75,7 +75,7 @@ pub(crate) fn span(time: Duration) -> String {
     }
 }
 
-/// How long ago a time of the CRI was: nanoseconds since 1970, 0 for never.
+/// The time since a CRI timestamp (nanoseconds since 1970, 0 for never).
 pub(crate) fn ago(then: i64, now: i64) -> String {
     if then <= 0 {
         return "-".to_owned();
@@ -84,7 +84,7 @@ pub(crate) fn ago(then: i64, now: i64) -> String {
     format!("{} ago", span(Duration::from_nanos(gone)))
 }
 
-/// A time of the CRI as RFC 3339 has it; empty for never.
+/// A CRI timestamp in the format of RFC 3339; empty for never.
 pub(crate) fn timestamp(nanos: i64) -> String {
     let time = jiff::Timestamp::from_nanosecond(nanos.into());
     match time {

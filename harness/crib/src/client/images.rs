@@ -1,4 +1,4 @@
-//! Which images a command is about: crictl's filters.
+//! Selects images with crictl's filters.
 
 use clap::Args;
 use cri::v1;
@@ -6,7 +6,7 @@ use regex_lite::Regex;
 
 use super::{CallError, Cri};
 
-/// Which images. The names are crictl's.
+/// Filters for images, with crictl's names.
 #[derive(Debug, Args)]
 pub(crate) struct ImageFilterArgs {
     /// Filter: dangling=true|false, reference=REGEX, before=IMAGE, since=IMAGE; repeatable
@@ -16,13 +16,13 @@ pub(crate) struct ImageFilterArgs {
 
 #[derive(Clone, Debug)]
 enum Filter {
-    /// Whether it has no tag.
+    /// Whether the image has no tag.
     Dangling(bool),
-    /// The repository's name.
+    /// The name of the repository.
     Reference(Regex),
-    /// Those behind an image in the listing.
+    /// Images after this one in the listing.
     Before(String),
-    /// Those in front of it.
+    /// Images before this one in the listing.
     Since(String),
 }
 
@@ -45,7 +45,7 @@ impl std::str::FromStr for Filter {
     }
 }
 
-/// The images that fit, in the order of their names.
+/// The matching images, sorted by name.
 pub(crate) async fn list(
     cri: &Cri,
     args: &ImageFilterArgs,
@@ -64,7 +64,7 @@ pub(crate) async fn list(
     Ok(images)
 }
 
-/// By the first tag, else by the first digest, else by the id.
+/// The sort key: the first tag, or else the first digest, or else the id.
 fn key(image: &v1::Image) -> &str {
     let name = image.repo_tags.first().or(image.repo_digests.first());
     name.unwrap_or(&image.id)

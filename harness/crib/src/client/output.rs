@@ -1,5 +1,5 @@
-//! What the commands print: tables for people, and the runtime's answers as JSON or YAML in the form that protobuf gives them;
-//! statistics as a table of what changed between two samples.
+//! Output of the commands: tables, the runtime's responses in protobuf's JSON form or as YAML, and statistics as a table of the
+//! change between two samples.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::CallError;
 
-/// How a listing is printed.
+/// The format of a listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
     /// Human-readable table.
@@ -27,7 +27,7 @@ pub(crate) enum Form {
     Yaml,
 }
 
-/// How a document is printed.
+/// The format of a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Document {
     /// JSON.
@@ -37,7 +37,7 @@ pub(crate) enum Document {
     Yaml,
 }
 
-/// How a list is shown.
+/// The output options of a listing.
 #[derive(Debug, Args)]
 pub(crate) struct Listing {
     /// Print ids only
@@ -52,7 +52,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Shows an answer, whose name in the contract this is.
+    /// Prints a response; `name` is its message name in the CRI.
     pub(crate) fn show<'a>(
         &self,
         name: &str,
@@ -70,7 +70,7 @@ impl Listing {
     }
 }
 
-/// A message of the contract as JSON: names in camel case, 64-bit numbers as strings, enums by name, scalars, lists and maps also when they are empty.
+/// A CRI message in protobuf's JSON form: camel-case names, 64-bit numbers as strings, enums by name, and default values included.
 pub(crate) fn json(name: &str, message: &impl prost::Message) -> Result<Value, CallError> {
     let trouble = trouble(name);
     let mut dynamic = DynamicMessage::new(descriptor(name)?);
@@ -81,13 +81,13 @@ pub(crate) fn json(name: &str, message: &impl prost::Message) -> Result<Value, C
         .map_err(|error| trouble(error.to_string()))
 }
 
-/// The names that the fields of a message of the contract have in JSON.
+/// The JSON names of the fields of a CRI message.
 pub(crate) fn message_fields(name: &str) -> Result<Vec<String>, CallError> {
     let fields = descriptor(name)?.fields().collect::<Vec<_>>();
     Ok(fields.iter().map(|field| field.json_name().to_owned()).collect())
 }
 
-/// What the contract says of a message.
+/// The protobuf descriptor of a CRI message.
 pub(crate) fn descriptor(name: &str) -> Result<MessageDescriptor, CallError> {
     let trouble = trouble(name);
     let pool =
@@ -101,7 +101,7 @@ fn trouble(name: &str) -> impl Fn(String) -> CallError {
     move |error| CallError::Io { doing: doing.clone(), source: io::Error::other(error) }
 }
 
-/// Prints a message of the contract.
+/// Prints a CRI message.
 pub(crate) fn print_message(
     name: &str,
     message: &impl prost::Message,
@@ -124,17 +124,17 @@ pub(crate) fn print_value(value: &Value, form: Document) -> Result<(), CallError
     }
 }
 
-/// Prints JSON. Whatever shows it, words of others cannot steer it.
+/// Prints JSON with control characters escaped, even if standard output is not a terminal.
 pub(crate) fn print_json(text: &str) -> Result<(), CallError> {
     print(&escape_json(text))
 }
 
-/// This moment, as the CRI counts it: nanoseconds since 1970.
+/// The current time in nanoseconds since 1970, as in the CRI.
 pub(crate) fn now() -> i64 {
     i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// Prints text and ends its line. On a terminal, words of others cannot steer it.
+/// Prints text and a newline. On a terminal, escapes control sequences.
 pub(crate) fn print(text: &str) -> Result<(), CallError> {
     let stdout = io::stdout();
     match stdout.is_terminal() {
@@ -144,7 +144,7 @@ pub(crate) fn print(text: &str) -> Result<(), CallError> {
     .map_err(CallError::Output)
 }
 
-/// Prints text without ending its line. On a terminal, words of others cannot steer it.
+/// Prints text without a newline. On a terminal, escapes control sequences.
 pub(crate) fn write_text(text: &str) -> Result<(), CallError> {
     let stdout = io::stdout();
     let text = if stdout.is_terminal() { plain(text) } else { text.to_owned() };
@@ -152,7 +152,7 @@ pub(crate) fn write_text(text: &str) -> Result<(), CallError> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(CallError::Output)
 }
 
-/// Rows with aligned columns, without lines between them.
+/// Rows with aligned columns and no borders.
 pub(crate) struct Columns {
     table: Table,
     width: usize,
@@ -173,18 +173,18 @@ impl Columns {
         let mut table = Table::new();
         table
             .load_style(presets::NOTHING)
-            // A line is never broken: it may be read by a program, and a terminal breaks it itself.
+            // Rows are never wrapped: a program may read them, and a terminal wraps them itself.
             .set_content_arrangement(ContentArrangement::Disabled);
         Self { table, width, has_headings: false }
     }
 
-    /// One more row. What would steer a terminal is shown instead.
+    /// Adds a row. Escapes control sequences.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells = cells.into_iter().map(|cell| escape_control(&cell));
         self.table.add_row(cells);
     }
 
-    /// The columns with numbers end at the same place.
+    /// Right-aligns these columns.
     pub(crate) fn right(&mut self, columns: &[usize]) {
         for column in columns {
             if let Some(column) = self.table.column_mut(*column) {
@@ -193,7 +193,7 @@ impl Columns {
         }
     }
 
-    /// The lines, without spaces at their ends.
+    /// The lines, without trailing spaces.
     pub(crate) fn lines(&mut self) -> Vec<String> {
         for column in 0..self.width {
             if let Some(column) = self.table.column_mut(column) {
@@ -203,7 +203,7 @@ impl Columns {
         self.table.lines().map(|line| line.trim_end().to_owned()).collect()
     }
 
-    /// Prints it; the headings stand out on a terminal.
+    /// Prints the table, with styled headings on a terminal.
     pub(crate) fn print(mut self) -> Result<(), CallError> {
         let lines = self.lines();
         if lines.is_empty() {
@@ -219,7 +219,7 @@ impl Columns {
     }
 }
 
-/// Clears the screen of a terminal; does nothing elsewhere.
+/// Clears the screen if standard output is a terminal.
 pub(crate) fn clear() -> Result<(), CallError> {
     if !io::stdout().is_terminal() {
         return Ok(());
@@ -227,15 +227,15 @@ pub(crate) fn clear() -> Result<(), CallError> {
     write!(io::stdout().lock(), "\x1b[H\x1b[2J").map_err(CallError::Output)
 }
 
-/// Whether standard output shows styles.
+/// Whether standard output supports styles.
 pub(crate) fn styled() -> bool {
     io::stdout().is_terminal() && !no_color()
 }
 
-/// How often to sample, and how to print.
+/// How statistics are sampled and printed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampling {
-    /// Go on until a signal.
+    /// Continue until a signal.
     pub(crate) watch: bool,
     /// The time between two samples.
     pub(crate) interval: Duration,
@@ -243,7 +243,7 @@ pub(crate) struct Sampling {
 }
 
 impl Sampling {
-    /// Prints what `measure` returns, a message of the contract called `name`; `table` prints the second of two samples.
+    /// Prints the samples that `measure` returns, each a CRI message called `name`. `table` prints the change between two samples.
     pub(crate) async fn print<T: prost::Message>(
         self,
         name: &str,
@@ -256,7 +256,7 @@ impl Sampling {
             match (self.output, &before) {
                 (Form::Json, _) => print_message(name, &now, Document::Json)?,
                 (Form::Yaml, _) => print_message(name, &now, Document::Yaml)?,
-                // The use of a processor is a difference: one sample has none.
+                // CPU usage is a difference, so the first sample prints no row.
                 (Form::Table, None) => {
                     before = Some(now);
                     tokio::time::sleep(self.interval).await;

@@ -1,4 +1,4 @@
-//! Which pods a command is about: crictl's filters.
+//! Selects pods with crictl's filters.
 
 use clap::{Args, ValueEnum};
 use cri::v1;
@@ -6,7 +6,7 @@ use cri::v1;
 use super::select::{Which, newest};
 use super::{CallError, Cri};
 
-/// A pod's state.
+/// A pod state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum State {
     /// The sandbox is running.
@@ -25,7 +25,7 @@ impl From<State> for v1::PodSandboxState {
     }
 }
 
-/// Which pods. The names are crictl's.
+/// Filters for pods, with crictl's names.
 #[derive(Debug, Args)]
 pub(crate) struct PodFilterArgs {
     /// Filter by state
@@ -35,7 +35,7 @@ pub(crate) struct PodFilterArgs {
     which: Which,
 }
 
-/// The pods that fit, the newest first.
+/// The matching pods, newest first.
 pub(crate) async fn list(
     runtimes: &[Cri],
     args: &PodFilterArgs,
@@ -45,7 +45,7 @@ pub(crate) async fn list(
     Ok(found.into_iter().map(|(pod, _)| pod).collect())
 }
 
-/// The pods that fit, the newest first, each with its runtime.
+/// The matching pods, newest first, each with its runtime.
 pub(crate) async fn list_with_runtimes<'c>(
     runtimes: &'c [Cri],
     args: &PodFilterArgs,

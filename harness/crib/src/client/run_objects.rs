@@ -1,4 +1,4 @@
-//! The objects of runs, as `run.sock` tells them: at one moment, or with their changes.
+//! The objects of runs from `run.sock`: a snapshot, or a watch.
 
 use crib_base::run_socket::{Request, RunConnection, WatchEvent};
 use serde_json::Value;
@@ -11,17 +11,17 @@ use super::{CALL_TIMEOUT, CallError, Cri};
 use crate::objects::kinds::Resource;
 use crate::objects::metadata;
 
-/// How many changes are read ahead of each run.
+/// The number of changes that are buffered for each run.
 const AHEAD: usize = 16;
 
 /// The objects of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunObjects {
-    /// The option that chooses the run.
+    /// The option that selects the run.
     pub(crate) choice: String,
     pub(crate) name: String,
     pub(crate) objects: Vec<Value>,
-    /// Whether it is over, and with it all objects.
+    /// Whether the run has ended, and all of its objects with it.
     pub(crate) ended: bool,
 }
 
@@ -39,7 +39,7 @@ impl RunObjects {
         Self { choice: cri.choice(), name, objects, ended: false }
     }
 
-    /// Applies a change; what it is not about stays as it is.
+    /// Applies a change to the objects.
     fn apply(&mut self, event: &WatchEvent) {
         let (WatchEvent::Added(object)
         | WatchEvent::Modified(object)
@@ -61,14 +61,14 @@ impl RunObjects {
     }
 }
 
-/// Whether two values are the same object, perhaps at different times.
+/// Whether two values are versions of the same object.
 fn is_same(one: &Value, other: &Value) -> bool {
     one.get("kind") == other.get("kind")
         && one.get("apiVersion") == other.get("apiVersion")
         && ["namespace", "name"].iter().all(|field| metadata(one, field) == metadata(other, field))
 }
 
-/// The runtimes in which there may be runs. Without any there is no run.
+/// The runtimes that may belong to runs. Without a runtime, there is no run.
 pub(crate) fn with_runs(all: Result<Vec<Cri>, CallError>) -> Result<Vec<Cri>, CallError> {
     match all {
         Err(CallError::NoRuntime { .. }) => Err(CallError::NoRun),
@@ -76,7 +76,7 @@ pub(crate) fn with_runs(all: Result<Vec<Cri>, CallError>) -> Result<Vec<Cri>, Ca
     }
 }
 
-/// The objects of the runs that serve, in the order of their names; one run at least.
+/// The objects of the active runs, sorted by the run's name; at least one run.
 pub(crate) fn runs(all: &[Cri]) -> Result<Vec<RunObjects>, CallError> {
     let mut runs = Vec::new();
     for cri in all {
@@ -96,7 +96,7 @@ pub(crate) fn of_kind<'r>(runs: &'r [RunObjects], resource: &Resource) -> Vec<Fo
     runs.iter().flat_map(of_run).collect()
 }
 
-/// The object with a name.
+/// The object with this name.
 pub(crate) fn named<'r>(
     runs: &'r [RunObjects],
     resource: &Resource,
@@ -119,26 +119,26 @@ pub(crate) fn named<'r>(
     }
 }
 
-/// The objects of runs, and their changes.
+/// A watch of the objects of several runs.
 pub(crate) struct RunWatch {
     runs: Vec<RunObjects>,
-    /// From which run, and what; nothing is its end.
+    /// The index of a run, and its next event; `None` when the run has ended.
     changes: mpsc::Receiver<(usize, Result<Option<WatchEvent>, CallError>)>,
-    /// Dropping it ends the readers.
+    /// Dropping it ends the reader tasks.
     _readers: JoinSet<()>,
 }
 
-/// What a watch has told.
+/// An event of a watch.
 #[derive(Debug)]
 pub(crate) enum Told {
-    /// A change of an object of the run with this index, which has been applied.
+    /// A change of an object in the run with this index; it was applied to the objects.
     Change(usize, WatchEvent),
-    /// The run with this index is over: its objects are gone.
+    /// The run with this index has ended, so its objects no longer exist.
     Ended(usize),
 }
 
 impl RunWatch {
-    /// Watches the runs that serve, in the order of their names; one run at least.
+    /// Watches the active runs, sorted by the run's name; at least one run.
     pub(crate) async fn open(all: &[Cri]) -> Result<Self, CallError> {
         let mut opened = Vec::new();
         for cri in all {
@@ -166,12 +166,12 @@ impl RunWatch {
         Ok(Self { runs, changes, _readers: readers })
     }
 
-    /// The objects as of now.
+    /// The current objects.
     pub(crate) fn runs(&self) -> &[RunObjects] {
         &self.runs
     }
 
-    /// Waits for what happens next; `None` when all runs have ended. Cancel-safe.
+    /// Waits for the next event; `None` when all runs have ended. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Option<Told>, CallError> {
         let Some((index, event)) = self.changes.recv().await else {
             return Ok(None);
@@ -193,7 +193,7 @@ impl RunWatch {
     }
 }
 
-/// Watches the run beside a runtime, up to all objects that there are now; `None` if there is no run.
+/// Watches the run of a runtime, and reads its initial list; `None` if there is no run.
 async fn open(cri: &Cri) -> Result<Option<(RunObjects, Lines<BufReader<UnixStream>>)>, CallError> {
     let directory = cri.run_directory();
     let failed = |source| CallError::Io {
@@ -222,7 +222,7 @@ async fn open(cri: &Cri) -> Result<Option<(RunObjects, Lines<BufReader<UnixStrea
     Ok(all.map(|()| (run, lines)))
 }
 
-/// The next event of a run; `None` when it is over.
+/// The next event of a run; `None` when it has ended.
 async fn next(
     choice: &str,
     lines: &mut Lines<BufReader<UnixStream>>,
@@ -236,7 +236,7 @@ async fn next(
     match line.map(|line| serde_json::from_str(&line)).transpose() {
         Ok(Some(WatchEvent::Error(why))) => Err(failed(std::io::Error::other(why))),
         Ok(event) => Ok(event),
-        // The process was killed amid a line.
+        // The process was killed while it wrote a line.
         Err(error) if error.is_eof() => Ok(None),
         Err(error) => Err(failed(error.into())),
     }

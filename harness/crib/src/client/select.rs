@@ -1,11 +1,11 @@
-//! ◆ Which of many things a user wants to see, apart from what the runtime can select itself.
+//! ◆ Filters that the runtime itself does not support.
 
 use std::collections::HashMap;
 
 use clap::Args;
 use regex_lite::Regex;
 
-/// Which pods or containers.
+/// Filters for pods or containers.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
     /// Filter by name (regular expression)
@@ -32,24 +32,24 @@ impl Which {
         named || self.latest || self.last.is_some()
     }
 
-    /// What the runtime selects itself.
+    /// The labels, which the runtime filters by.
     pub(crate) fn labels(&self) -> HashMap<String, String> {
         labels(&self.label)
     }
 
-    /// Whether one with this name and namespace is wanted.
+    /// Whether an item with this name and namespace matches.
     pub(crate) fn fits(&self, name: &str, namespace: &str) -> bool {
         fits(self.name.as_ref(), name) && fits(self.namespace.as_ref(), namespace)
     }
 
-    /// How many of the newest are wanted; none where all are, as with `--last 0`.
+    /// The number of newest items to show; `None` for all, as with `--last 0`.
     pub(crate) fn count(&self) -> Option<usize> {
         let last = self.last.filter(|count| *count > 0);
         last.or(self.latest.then_some(1))
     }
 }
 
-/// Reads `KEY=VALUE`.
+/// Parses `KEY=VALUE`.
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -57,22 +57,22 @@ pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Labels as a filter of the CRI has them.
+/// Labels as a CRI filter.
 pub(crate) fn labels(all: &[(String, String)]) -> HashMap<String, String> {
     all.iter().cloned().collect()
 }
 
-/// Reads a regular expression.
+/// Parses a regular expression.
 fn pattern(text: &str) -> Result<Regex, String> {
     Regex::new(text).map_err(|error| format!("invalid regular expression {text:?}: {error}"))
 }
 
-/// Whether a name fits a pattern; without one every name does.
+/// Whether a name matches the pattern; without a pattern, every name does.
 fn fits(pattern: Option<&Regex>, name: &str) -> bool {
     pattern.is_none_or(|pattern| pattern.is_match(name))
 }
 
-/// The newest first, and only so many.
+/// Sorts items, newest first, and keeps at most `count`.
 pub(crate) fn newest<T>(all: &mut Vec<T>, created: impl Fn(&T) -> i64, count: Option<usize>) {
     compact::sort_by_key(all, |item| std::cmp::Reverse(created(item)));
     if let Some(count) = count {
@@ -80,7 +80,7 @@ pub(crate) fn newest<T>(all: &mut Vec<T>, created: impl Fn(&T) -> i64, count: Op
     }
 }
 
-/// The one whose id begins with `text`, if it is one alone; a whole id wins.
+/// The item whose id begins with `text`, if there is only one; a full id takes precedence.
 pub(crate) fn by_id<'a, T>(
     all: &'a [T],
     text: &str,

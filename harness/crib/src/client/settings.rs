@@ -1,4 +1,5 @@
-//! Where the runtime is, and how long its calls may take: flags before and after the command, variables, crictl's file.
+//! The runtime's endpoint and the timeout of calls, from flags before and after the command, environment variables and crictl's
+//! file.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,10 +14,10 @@ use serde::Deserialize;
 
 use super::{CALL_TIMEOUT, CallError, completion};
 
-/// The file that crictl reads when it is not told of another one.
+/// The default configuration file of crictl.
 const CRICTL_FILE: &str = "/etc/crictl.yaml";
 
-/// Flags before the command, for the commands that speak to a runtime. The names are crictl's.
+/// Flags before the command, for commands that call a runtime, with crictl's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Connection, for the commands that call a runtime")]
 pub(crate) struct ClientArgs {
@@ -37,7 +38,7 @@ pub(crate) struct ClientArgs {
     debug: bool,
 }
 
-/// Where the runtime is. The names are crictl's.
+/// Flags for the endpoints, with crictl's names.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Endpoints {
@@ -55,7 +56,7 @@ pub(crate) struct Endpoints {
     before: ClientArgs,
 }
 
-/// Where the runtime is, and how long its calls may take.
+/// Flags for the endpoints and the timeout.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
@@ -66,7 +67,7 @@ pub(crate) struct Connection {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// What flags, variables and files come to.
+/// The merged settings of flags, variables and files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(super) runtime_endpoint: Option<UnixEndpoint>,
@@ -77,13 +78,13 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Whether a runtime was named, in whatever way.
+    /// Whether a runtime endpoint is set.
     pub(crate) fn names_runtime(&self) -> bool {
         self.runtime_endpoint.is_some()
     }
 }
 
-/// crictl's configuration file. Other keys are not for crib.
+/// crictl's configuration file. Other keys are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 struct File {
@@ -94,7 +95,7 @@ struct File {
 }
 
 impl ClientArgs {
-    /// The first flag that was given, for commands that have no use for it.
+    /// The first given flag, for commands without use for it.
     pub(crate) fn given(&self) -> Option<&'static str> {
         [
             (self.runtime_endpoint.is_some(), "--runtime-endpoint"),
@@ -109,19 +110,19 @@ impl ClientArgs {
 }
 
 impl Connection {
-    /// Takes over the flags before the command; those after it win.
+    /// Applies the flags before the command; flags after the command take precedence.
     pub(crate) fn inherit(&mut self, before: &ClientArgs) {
         self.endpoints.inherit(before);
     }
 }
 
 impl Endpoints {
-    /// Takes over the flags before the command; those after it win.
+    /// Applies the flags before the command; flags after the command take precedence.
     pub(crate) fn inherit(&mut self, before: &ClientArgs) {
         self.before = before.clone();
     }
 
-    /// Flags after the command, flags before it, variables, then the file.
+    /// The settings, in order of precedence: flags after the command, flags before it, environment variables, the file.
     pub(crate) fn settings(&self) -> Result<Settings, CallError> {
         let file = match self.before.config.clone().or_else(|| path_in("CRI_CONFIG_FILE")) {
             Some(path) => read(&path)?,
@@ -151,7 +152,7 @@ impl Endpoints {
     }
 }
 
-/// What this machine's crictl is set up for; nothing where it is not.
+/// The settings in this machine's crictl configuration, if it exists.
 pub(super) fn of_this_machine() -> Result<Settings, CallError> {
     let path = Path::new(CRICTL_FILE);
     match path.exists() {
@@ -160,7 +161,7 @@ pub(super) fn of_this_machine() -> Result<Settings, CallError> {
     }
 }
 
-/// Reads a timeout, where 0 is the default's.
+/// Parses a timeout; 0 is the default timeout.
 fn timeout(text: &str) -> Result<Duration, String> {
     match text {
         "0" | "0s" => Ok(CALL_TIMEOUT),
@@ -199,7 +200,7 @@ fn read(path: &Path) -> Result<Settings, CallError> {
 }
 
 fn settings(text: &str) -> Result<Settings, String> {
-    // An empty document is no mapping.
+    // An empty document is not a mapping.
     let file: Option<File> = serde_saphyr::from_str(text).map_err(|error| chain(&error))?;
     let file = file.unwrap_or_default();
     Ok(Settings {

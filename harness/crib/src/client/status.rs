@@ -1,4 +1,4 @@
-//! The statuses of containers, pods and images as crictl shows them.
+//! The statuses of containers, pods and images in crictl's format.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use super::document::Shown;
 use super::output::{escape_control, json, message_fields, now};
 use super::{CallError, Cri, human};
 
-/// The status of a container; without `verbose`, without what the runtime knows beyond the CRI.
+/// The status of a container; with `verbose`, including the runtime's additional information.
 pub(crate) async fn container(cri: &Cri, id: &str, verbose: bool) -> Result<Shown, CallError> {
     let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose };
     let mut client = cri.runtime.runtime.clone();
@@ -47,7 +47,7 @@ pub(crate) async fn pod(cri: &Cri, id: &str, verbose: bool) -> Result<Shown, Cal
     })
 }
 
-/// The status of an image; none where there is no such image.
+/// The status of an image; `None` if it does not exist.
 pub(crate) async fn image(cri: &Cri, id: &str, verbose: bool) -> Result<Option<Shown>, CallError> {
     let request = v1::ImageStatusRequest {
         image: Some(v1::ImageSpec { image: id.to_owned(), ..Default::default() }),
@@ -67,7 +67,7 @@ pub(crate) async fn image(cri: &Cri, id: &str, verbose: bool) -> Result<Option<S
     Ok(Some(Shown { document: merge(json("Image", &image)?, answer.info)?, lines: escaped(lines) }))
 }
 
-/// Puts what a runtime tells beyond the CRI beside the status: objects as they are, everything else as text.
+/// Adds the runtime's additional information to the status: JSON objects as objects, other values as text.
 pub(crate) fn merge(
     status: impl Into<Value>,
     info: HashMap<String, String>,
@@ -77,7 +77,7 @@ pub(crate) fn merge(
     Ok(Value::Object(all))
 }
 
-/// What a runtime tells beyond the CRI.
+/// The runtime's additional information (verbose info).
 pub(crate) fn extra(info: HashMap<String, String>) -> Result<Map<String, Value>, CallError> {
     let read = |(key, text): (String, String)| match text.starts_with('{') {
         true => {
@@ -92,7 +92,7 @@ pub(crate) fn extra(info: HashMap<String, String>) -> Result<Map<String, Value>,
     info.into_iter().map(read).collect()
 }
 
-/// Fields with a message that is not set are null, as in crictl's output.
+/// Adds unset message fields as null, as in crictl's output.
 fn with_nulls(name: &str, message: Value) -> Result<Map<String, Value>, CallError> {
     let mut fields: Map<String, Value> =
         message_fields(name)?.into_iter().map(|field| (field, Value::Null)).collect();
@@ -102,7 +102,7 @@ fn with_nulls(name: &str, message: Value) -> Result<Map<String, Value>, CallErro
     Ok(fields)
 }
 
-/// A time of the CRI as Go's RFC3339Nano prints it. One that has not come yet is Go's zero time.
+/// A CRI timestamp in Go's format RFC3339Nano. If the event has not happened, Go's zero time.
 fn time(has_come: bool, nanos: i64) -> Value {
     let time = jiff::Timestamp::from_nanosecond(nanos.into());
     match time {
@@ -156,7 +156,7 @@ fn pod_lines(status: &v1::PodSandboxStatus, info: &HashMap<String, String>) -> V
     escaped(lines)
 }
 
-/// Labels or annotations under a heading; nothing where there are none.
+/// Labels or annotations under a heading; empty without any.
 pub(crate) fn pairs(heading: &str, all: &HashMap<String, String>) -> Vec<String> {
     if all.is_empty() {
         return Vec::new();
@@ -176,7 +176,7 @@ fn info_line(info: &HashMap<String, String>) -> Option<String> {
     Some(format!("Info: map[{}]", pairs.join(" ")))
 }
 
-/// What would steer a terminal is shown instead; the tab before a pair is ours.
+/// Escapes control sequences, except for the tab before a pair.
 pub(crate) fn escaped(lines: Vec<String>) -> Vec<String> {
     let escape = |line: String| match line.strip_prefix('\t') {
         Some(rest) => format!("\t{}", escape_control(rest)),

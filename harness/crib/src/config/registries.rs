@@ -15,7 +15,7 @@ use super::sections::{AbsolutePath, Timeout};
 #[serde(try_from = "Map<HostName, HostSection>")]
 pub(crate) struct RegistriesSection(Map<HostName, HostSection>);
 
-/// A registry's host as image names have it, or `*`.
+/// A registry's host as in image names, or `*`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 struct HostName(String);
@@ -139,7 +139,7 @@ pub(crate) struct Pull {
     pinned: Vec<ImageName>,
 }
 
-/// The full form of an image's name.
+/// The full form of an image name.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "String")]
 struct ImageName(String);
@@ -184,7 +184,7 @@ impl Pull {
     }
 }
 
-/// `HOST=URL`: one mirror more, asked before those of the file.
+/// `HOST=URL`: an additional mirror, tried before those of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MirrorFlag {
     host: String,
@@ -205,7 +205,7 @@ impl FromStr for MirrorFlag {
 }
 
 impl MirrorFlag {
-    /// Adds mirrors in the order in which they were given.
+    /// Adds mirrors in the given order.
     pub(crate) fn apply(flags: &[Self], to: &mut Registries) {
         for flag in flags.iter().rev() {
             let host = to.hosts.entry(flag.host.clone()).or_default();

@@ -1,4 +1,4 @@
-//! The sections of the file, apart from those about registries, and the flags about networks that come before them.
+//! The sections of the file other than those for registries, and the network flags, which take precedence over the file.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -60,7 +60,7 @@ impl NetworkSection {
     }
 }
 
-/// `behave:`, scripts by the images that act them out.
+/// `behave:`, scripts by image.
 #[derive(Debug, Default, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>")]
 pub(super) struct BehaveSection(Vec<NamedScript>);
@@ -81,11 +81,11 @@ impl BehaveSection {
     }
 }
 
-/// The section `cdi`.
+/// `cdi:`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct CdiSection {
-    /// Directories; a later one is stronger than an earlier one.
+    /// Directories; later ones take precedence.
     spec_dirs: Option<Vec<PathBuf>>,
 }
 
@@ -133,7 +133,7 @@ impl HandlersSection {
     }
 }
 
-/// What is written at once has to fit: of a pipe full of empty lines each one becomes a line with a time.
+/// The minimum size of a log: it must hold one read of a full pipe, in which each newline becomes a line with a timestamp.
 const LEAST: u64 = 1 << 20;
 
 /// `logs:`
@@ -164,11 +164,11 @@ impl LogsSection {
     }
 }
 
-/// The section `security`.
+/// `security:`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct SecuritySection {
-    /// Every pod gets an SELinux label.
+    /// Whether every pod gets an SELinux label.
     selinux: bool,
 }
 
@@ -199,7 +199,7 @@ impl TryFrom<String> for Address {
     }
 }
 
-/// Where streams are served.
+/// Parses the address of the stream server.
 pub(crate) fn stream_address(text: &str) -> Result<SocketAddr, String> {
     let problem = |_| format!("invalid address {text:?}: expected ADDRESS:PORT, as in 127.0.0.1:0");
     text.parse().map_err(problem)
@@ -219,7 +219,7 @@ impl StreamsSection {
     }
 }
 
-/// How long something may take, as on the command line.
+/// A duration in the format of the command line.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Timeout(pub(super) Duration);
@@ -232,7 +232,7 @@ impl TryFrom<String> for Timeout {
     }
 }
 
-/// Paths are absolute: the author of the file does not know the daemon's working directory.
+/// An absolute path: the author of the file does not know the daemon's working directory.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "PathBuf")]
 pub(super) struct AbsolutePath(pub(super) PathBuf);
@@ -249,7 +249,7 @@ impl TryFrom<PathBuf> for AbsolutePath {
     }
 }
 
-/// Where distributions and projects put the programs of plugins.
+/// The usual directories of CNI plugins.
 const BIN_DIRS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 
 #[derive(Debug, Args)]
@@ -266,7 +266,7 @@ pub(crate) struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// Puts what was said into `config`: it is preferred to what a file says.
+    /// Applies the flags to `config`; they take precedence over the file.
     pub(crate) fn apply(&self, config: &mut Config) {
         if let Some(cidrs) = self.pod_cidr {
             config.pod_cidrs = cidrs;
@@ -277,10 +277,10 @@ impl NetworkArgs {
     }
 }
 
-/// Plugins of `conf_dir`, with the usual directories of programs where none are named.
+/// The CNI configuration in `conf_dir`, with the usual plugin directories if none are given.
 pub(crate) fn cni(conf_dir: PathBuf, bin_dirs: Vec<PathBuf>) -> CniConfig {
     let bin_dirs = if bin_dirs.is_empty() { BIN_DIRS.map(PathBuf::from).into() } else { bin_dirs };
-    // Plugins run elsewhere than here.
+    // Plugins run in a different working directory.
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
     CniConfig {
         conf_dir: absolute(conf_dir),

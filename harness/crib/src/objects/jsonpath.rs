@@ -1,7 +1,7 @@
 //! ◆ A subset of kubectl's JSONPath templates, for `-o jsonpath`, `-o custom-columns` and `--sort-by`. Pure.
 //!
-//! It has fields, `['quoted fields']`, indexes, slices, `*`, `..`, filters that compare, `{range}` and `{end}`, and text. All
-//! else is refused when a template is read. A missing field is nothing, as with kubectl; an index out of bounds is an error.
+//! Supports fields, `['quoted fields']`, indexes, slices, `*`, `..`, comparison filters, `{range}` and `{end}`, and text. Parsing
+//! rejects everything else. A missing field yields nothing, as in kubectl; an index out of bounds is an error.
 //!
 //! Source: Kubernetes 1.36, client-go/util/jsonpath.
 
@@ -14,23 +14,23 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-/// A template that was read.
+/// A parsed template.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct JsonPath(Vec<Node>);
 
-/// A piece of a template.
+/// A part of a template.
 #[derive(Clone, Debug, PartialEq)]
 enum Node {
     Text(String),
     Path(Path),
-    /// What is between `{range PATH}` and `{end}`.
+    /// The content between `{range PATH}` and `{end}`.
     Range(Path, Vec<Node>),
 }
 
 /// A path such as `.items[*].metadata.name`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Path {
-    /// It begins at `$`.
+    /// Whether it starts at `$`.
     from_root: bool,
     steps: Vec<Step>,
 }
@@ -44,27 +44,27 @@ enum Step {
     Slices(Vec<Slice>),
     /// `*`
     Wildcard,
-    /// `..`: the value and all that is in it.
+    /// `..`: the value and everything below it.
     Descend,
     /// `[?(@.type=="Ready")]`
     Filter(Filter),
 }
 
-/// Elements of an array.
+/// A selection of array elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Slice {
     from: Option<i64>,
     to: Option<i64>,
     step: Option<i64>,
-    /// It is a single index.
+    /// Whether it is a single index.
     single: bool,
 }
 
-/// A condition on the elements of an array.
+/// A condition on array elements.
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     left: Path,
-    /// `None`: the left one exists.
+    /// `None`: the left path exists.
     test: Option<(Comparison, Operand)>,
 }
 
@@ -86,7 +86,7 @@ enum Operand {
 }
 
 impl JsonPath {
-    /// The text of the template for a document.
+    /// Renders the template with a document.
     pub(crate) fn fill(&self, document: &Value) -> Result<String, String> {
         evaluate::fill(&self.0, document)
     }
@@ -101,7 +101,7 @@ impl FromStr for JsonPath {
 }
 
 impl Path {
-    /// Reads a path as `-o custom-columns` and `--sort-by` have it: braces and the first dot may be missing.
+    /// Parses a path of `-o custom-columns` or `--sort-by`, in which braces and the first dot are optional.
     pub(crate) fn relaxed(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let braced = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
@@ -115,13 +115,13 @@ impl Path {
         }
     }
 
-    /// What it leads to.
+    /// The values at the path.
     pub(crate) fn find<'v>(&self, document: &'v Value) -> Result<Vec<&'v Value>, String> {
         evaluate::find(self, document, document)
     }
 }
 
-/// A value as text: strings as they are, objects and arrays as JSON.
+/// A value as text: strings unquoted, objects and arrays as JSON.
 pub(crate) fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! ◆ Which kinds and names the arguments of `crib get` mean. Pure.
+//! ◆ Parses kinds and names in the arguments of `crib get`. Pure.
 //!
 //! Source: Kubernetes 1.36, the resources in pkg/registry with their short names and categories, and the resource builder of
 //! cli-runtime.
@@ -6,7 +6,7 @@
 use cluster::Kind;
 use serde_json::Value;
 
-/// A kind as kubectl names it.
+/// A kind, with kubectl's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
     /// Empty for the core group.
@@ -16,7 +16,7 @@ pub(crate) struct Resource {
     pub(crate) namespaced: bool,
 }
 
-/// The kinds with columns of their own: group, kind, plural, short names, and whether they have namespaces.
+/// The kinds with their own columns: group, kind, plural, short names, and whether they are namespaced.
 const KNOWN: [(&str, &str, &str, &[&str], bool); 18] = [
     ("", "Pod", "pods", &["po"], true),
     ("", "ReplicationController", "replicationcontrollers", &["rc"], true),
@@ -38,22 +38,22 @@ const KNOWN: [(&str, &str, &str, &[&str], bool); 18] = [
     ("scheduling.k8s.io", "PriorityClass", "priorityclasses", &["pc"], false),
 ];
 
-/// How many of them, from the first on, are in the category `all`.
+/// The number of kinds, from the first on, in the category `all`.
 const IN_ALL: usize = 9;
 
-/// What `crib get --help` says about kinds.
+/// The text about kinds in the help of `crib get`.
 pub(crate) const HELP: &str = "Kinds: pods (po), replicationcontrollers (rc), services (svc), daemonsets (ds), \
 deployments (deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), jobs, configmaps (cm), secrets, \
 persistentvolumeclaims (pvc), persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), endpointslices, \
 runtimeclasses, priorityclasses (pc), and any other kind of object in a run. `all` means the first nine of these kinds, \
 from pods to jobs.";
 
-/// What is asked for.
+/// The requested objects.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// All objects of these kinds.
     Lists(Vec<Resource>),
-    /// Objects by their names.
+    /// Objects by name.
     Named(Vec<(Resource, String)>),
 }
 
@@ -81,22 +81,22 @@ impl Resource {
         })
     }
 
-    /// The resource without its group: `pods`, `deployments`.
+    /// The plural without the group: `pods`, `deployments`.
     pub(crate) fn plural(&self) -> &str {
         &self.plural
     }
 
-    /// The kind as arguments may name it: `pod`, `deployment`.
+    /// The singular as in arguments: `pod`, `deployment`.
     pub(crate) fn singular(&self) -> String {
         self.kind.to_lowercase()
     }
 
-    /// The resource as messages name it: `pods`, `deployments.apps`.
+    /// The plural as in messages: `pods`, `deployments.apps`.
     pub(crate) fn plural_name(&self) -> String {
         self.with_group(&self.plural)
     }
 
-    /// The name of an object with its kind: `pod/web`, `deployment.apps/web`.
+    /// An object's name with its kind: `pod/web`, `deployment.apps/web`.
     pub(crate) fn named(&self, name: &str) -> String {
         format!("{}/{name}", self.with_group(&self.kind.to_lowercase()))
     }
@@ -115,7 +115,7 @@ impl Resource {
         *kind.name == *self.kind && *kind.group == *self.group
     }
 
-    /// Whether a word is one of its names: `deploy`, `Deployment`, `deployments.apps`, `deployments.v1.apps`.
+    /// Whether a word is a name of the kind: `deploy`, `Deployment`, `deployments.apps`, `deployments.v1.apps`.
     fn is_called(&self, word: &str, short: &[&str]) -> bool {
         let word = word.to_lowercase();
         let (name, group) = word.split_once('.').map_or((&*word, None), |(n, g)| (n, Some(g)));
@@ -128,30 +128,30 @@ impl Resource {
     }
 }
 
-/// The names of kinds with columns of their own: `pods`, `deployments`.
+/// The plurals of the kinds with their own columns: `pods`, `deployments`.
 pub(crate) fn plurals() -> impl Iterator<Item = &'static str> {
     KNOWN.iter().map(|(_, _, plural, _, _)| *plural)
 }
 
-/// An object with the shortest name of its kind: `pod/web`, `deploy/web`.
+/// An object's name with the shortest name of its kind: `pod/web`, `deploy/web`.
 pub(crate) fn kind_and_name(object: &Value) -> Option<String> {
     let resource = Resource::of_object(object)?;
     let known = KNOWN.iter().find(|known| known.0 == resource.group && known.1 == resource.kind);
     let singular = resource.singular();
-    // "po" saves a letter, and nobody writes it.
+    // "pod" is more common than "po".
     let short = known.and_then(|known| known.3.first()).filter(|short| **short != "po");
     let kind = short.map_or(singular.as_str(), |short| short);
     Some(format!("{kind}/{}", super::metadata(object, "name")))
 }
 
-/// The same for an object of a kind that has pods.
+/// Like [`kind_and_name`], for objects of kinds that have pods.
 pub(crate) fn kinds_with_pods(object: &Value) -> Option<String> {
     let kind = object.get("kind").and_then(Value::as_str)?;
     let is_one = KNOWN.iter().take(IN_ALL).any(|known| known.1 == kind && kind != "Pod");
     is_one.then(|| kind_and_name(object)).flatten()
 }
 
-/// The kinds that a word means: one, or a category.
+/// The kinds that a word names: one, or a category.
 fn resources(word: &str, objects: &[&Value]) -> Result<Vec<Resource>, String> {
     if word == "all" {
         return Ok((0..IN_ALL).filter_map(Resource::known).collect());
@@ -168,7 +168,7 @@ fn resources(word: &str, objects: &[&Value]) -> Result<Vec<Resource>, String> {
         .ok_or_else(|| format!("the server doesn't have a resource type {word:?}"))
 }
 
-/// The kinds of a list such as `pods,svc`, each once.
+/// The kinds in a list such as `pods,svc`, without duplicates.
 fn list(words: &str, objects: &[&Value]) -> Result<Vec<Resource>, String> {
     let mut all = Vec::new();
     for word in words.split(',').filter(|word| !word.is_empty()) {
@@ -184,7 +184,7 @@ fn list(words: &str, objects: &[&Value]) -> Result<Vec<Resource>, String> {
     }
 }
 
-/// What the arguments mean, where a run has these objects.
+/// Parses the arguments; `objects` are the objects of the runs.
 pub(crate) fn wanted(args: &[String], objects: &[&Value]) -> Result<Wanted, String> {
     if args.iter().any(|arg| arg.contains('/')) {
         let mut all = Vec::new();

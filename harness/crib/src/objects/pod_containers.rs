@@ -1,4 +1,4 @@
-//! ◆ Which container of a pod is meant where none is named. Pure.
+//! ◆ The default container of a pod. Pure.
 //!
 //! Source: Kubernetes 1.36, kubectl/pkg/cmd/util/podcmd/podcmd.go.
 
@@ -6,18 +6,18 @@ use serde_json::Value;
 
 use super::metadata;
 
-/// The annotation that names the container that is meant.
+/// The annotation that names the default container.
 pub(crate) const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// A container that is meant.
+/// The default container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DefaultContainer {
     pub(crate) name: String,
-    /// What is to be said where it was chosen of several.
+    /// A note for the user if it was selected among several.
     pub(crate) note: Option<String>,
 }
 
-/// The container that the annotation names, else the first one.
+/// The container that the annotation names, or else the first one.
 pub(crate) fn default_container(pod: &Value) -> Result<DefaultContainer, String> {
     let all = names(pod);
     let annotation =
@@ -36,7 +36,7 @@ pub(crate) fn default_container(pod: &Value) -> Result<DefaultContainer, String>
     Ok(DefaultContainer { name: name.clone(), note: (all.len() > 1).then_some(note) })
 }
 
-/// The containers of a pod as `--all-containers` takes them: those that initialise it first.
+/// The containers of a pod in the order of `--all-containers`: init containers first.
 pub(crate) fn all_containers(pod: &Value) -> Vec<String> {
     let all = names(pod);
     let of = |kind: Kind| {
@@ -45,7 +45,7 @@ pub(crate) fn all_containers(pod: &Value) -> Vec<String> {
     of(Kind::Init).chain(of(Kind::Regular)).chain(of(Kind::Ephemeral)).collect()
 }
 
-/// The id of the attempt of a container before its present one; of one that waits for its restart, the last one.
+/// The id of a container's previous attempt; if the container waits for a restart, of its latest attempt.
 pub(crate) fn previous_attempt<'v>(pod: &'v Value, container: &str) -> Option<&'v str> {
     let fields = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     let statuses = fields.into_iter().filter_map(|field| pod.get("status")?.get(field)?.as_array());
@@ -65,7 +65,7 @@ enum Kind {
     Init,
 }
 
-/// The containers of a pod, as messages list them.
+/// The containers of a pod in the order of kubectl's messages.
 fn names(pod: &Value) -> Vec<(Kind, String)> {
     let fields = [
         ("containers", Kind::Regular),

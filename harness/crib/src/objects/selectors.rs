@@ -1,4 +1,4 @@
-//! ◆ Label selectors and field selectors, in kubectl's grammar. Pure.
+//! ◆ Label selectors and field selectors with kubectl's grammar. Pure.
 //!
 //! Source: Kubernetes 1.36, apimachinery/pkg/labels/selector.go and apimachinery/pkg/fields/selector.go.
 
@@ -17,7 +17,7 @@ struct Requirement {
     test: Test,
 }
 
-/// What is required.
+/// The condition of a requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Test {
     In(Vec<String>),
@@ -29,13 +29,13 @@ enum Test {
 }
 
 impl Labels {
-    /// Whether the object has such labels.
+    /// Whether the selector matches the object.
     pub(crate) fn match_object(&self, object: &Value) -> bool {
         let labels = object.pointer("/metadata/labels");
         self.accept(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
     }
 
-    /// Whether labels that have these values are such labels.
+    /// Whether the selector matches labels with these values.
     pub(crate) fn accept<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         self.0.iter().all(|requirement| requirement.test.accepts(label(&requirement.key)))
     }
@@ -78,7 +78,7 @@ fn is_word(token: Option<&&str>) -> bool {
     token.is_some_and(|token| !token.starts_with(|c| "()=!<>,".contains(c)))
 }
 
-/// What is left of a label selector.
+/// A parser at a position in a label selector.
 struct LabelParser<'t> {
     tokens: std::iter::Peekable<std::vec::IntoIter<&'t str>>,
 }
@@ -132,7 +132,7 @@ impl<'t> LabelParser<'t> {
         }
     }
 
-    /// A value, which may be empty.
+    /// Parses a value, which may be empty.
     fn value(&mut self) -> Result<String, String> {
         match is_word(self.tokens.peek()) {
             true => label_value(self.tokens.next().unwrap_or_default()),
@@ -145,7 +145,7 @@ impl<'t> LabelParser<'t> {
         value.parse().map_err(|_| format!("{value:?} is not an integer, as < and > need"))
     }
 
-    /// Values in parentheses, of which any may be empty.
+    /// Parses values in parentheses; each may be empty.
     fn values(&mut self) -> Result<Vec<String>, String> {
         if self.tokens.next() != Some("(") {
             return Err("expected '(' after in or notin".to_owned());
@@ -163,7 +163,7 @@ impl<'t> LabelParser<'t> {
     }
 }
 
-/// Whether text is up to 63 letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit.
+/// Whether text has at most 63 letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit.
 fn is_label_name(text: &str) -> bool {
     let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     text.len() <= 63
@@ -211,9 +211,9 @@ struct FieldTerm {
     equal: bool,
 }
 
-/// The fields that objects of each kind can be selected by.
+/// The selectable fields of every kind.
 const FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
-/// Those of pods besides.
+/// The additional selectable fields of pods.
 const POD_FIELDS: [&str; 7] = [
     "spec.nodeName",
     "spec.restartPolicy",
@@ -225,7 +225,7 @@ const POD_FIELDS: [&str; 7] = [
 ];
 
 impl Fields {
-    /// Whether the object has such fields.
+    /// Whether the selector matches the object.
     pub(crate) fn match_object(&self, object: &Value) -> bool {
         self.0.iter().all(|term| {
             let found = term.path.split('.').try_fold(object, |value, field| value.get(field));
@@ -234,7 +234,7 @@ impl Fields {
         })
     }
 
-    /// Whether objects of a kind can be selected by all of its fields.
+    /// Checks that a kind supports all fields of the selector.
     pub(crate) fn check(&self, kind: &str) -> Result<(), String> {
         let known =
             |path: &str| FIELDS.contains(&path) || kind == "Pod" && POD_FIELDS.contains(&path);
@@ -245,7 +245,7 @@ impl Fields {
     }
 }
 
-/// Splits a field selector at its commas; a backslash takes the meaning from what follows it.
+/// Splits a field selector at commas; a backslash escapes the next character.
 fn terms(text: &str) -> Vec<&str> {
     let (mut all, mut from, mut escaped) = (Vec::new(), 0, false);
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! ◆ The pods of an object, the best first, and the ports of a Service in them. Pure.
+//! ◆ The pods of an object, best first, and the target ports of a Service. Pure.
 //!
 //! Source: Kubernetes 1.36, kubectl/pkg/polymorphichelpers/helpers.go, kubectl/pkg/util/podutils and kubectl/pkg/util/service_port.go.
 
@@ -12,16 +12,16 @@ use serde_json::Value;
 
 use super::metadata;
 
-/// Which pod of several is the best.
+/// The order in which pods are preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Best {
-    /// One whose logs tell most: it runs, and has restarted most often.
+    /// For logs: running pods with the most restarts first.
     ForLogs,
-    /// One to connect to: it is ready, does not end, and has restarted least often.
+    /// For connections: ready pods that are not terminating, with the fewest restarts first.
     ToConnect,
 }
 
-/// The pods of an object: those that its selector chooses, else those that it or its Jobs own.
+/// The pods of an object: those that its selector matches or, without a selector, those that it or its Jobs own.
 pub(crate) fn pods_of<'v>(
     object: &Value,
     objects: &'v [Value],
@@ -68,7 +68,7 @@ pub(crate) fn pods_of<'v>(
     Ok(pods)
 }
 
-/// The uids of what an object owns, directly or by what it owns.
+/// The uids of the objects that an object owns, directly or indirectly.
 fn owned<'v>(uid: &'v str, objects: &'v [Value]) -> Set<&'v str> {
     let mut found = Set::from([uid]);
     loop {
@@ -86,7 +86,7 @@ fn owned<'v>(uid: &'v str, objects: &'v [Value]) -> Set<&'v str> {
     }
 }
 
-/// Puts the best pods first.
+/// Sorts the pods, best first.
 pub(crate) fn sort(pods: &mut [&Value], best: Best) {
     pods.sort_by_cached_key(|pod| {
         let is_unassigned = text(pod, "/spec/nodeName").is_empty();
@@ -112,7 +112,7 @@ pub(crate) fn sort(pods: &mut [&Value], best: Best) {
     });
 }
 
-/// Since when a pod is ready.
+/// The time since which a pod is ready.
 fn ready_since(pod: &Value) -> Option<&str> {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
     let ready = conditions
@@ -122,7 +122,7 @@ fn ready_since(pod: &Value) -> Option<&str> {
     ready.map(|condition| text(condition, "/lastTransitionTime"))
 }
 
-/// How often a container of a pod was restarted at most, and how often a sidecar.
+/// The highest restart count of a pod's containers, and of its sidecars.
 fn restarts(pod: &Value) -> (i64, i64) {
     let most = |field: &str, counts: &dyn Fn(&str) -> bool| {
         let statuses = pod.pointer(field).and_then(Value::as_array).into_iter().flatten();
@@ -139,7 +139,7 @@ fn restarts(pod: &Value) -> (i64, i64) {
     (regular, most("/status/initContainerStatuses", &is_sidecar))
 }
 
-/// The port of a pod behind a port of a Service.
+/// The port of a pod for a port of a Service.
 pub(crate) fn target_port(service: &Value, pod: &Value, port: u16) -> Result<u16, String> {
     if text(service, "/spec/clusterIP") == "None" {
         return Ok(port);
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// A pod on a node that runs, changed by `more`.
+    /// A pod on a running node, modified by `more`.
     fn pod(name: &str, more: Value) -> Value {
         let mut pod = json!({
             "kind": "Pod",
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    // The pairs are the rules of ByLogging and ActivePods in kubectl/pkg/util/podutils.
+    // The pairs follow the rules of ByLogging and ActivePods in kubectl/pkg/util/podutils.
     #[rstest]
     #[case::unassigned(json!({}), json!({"spec": {"nodeName": ""}}), Some(true), Some(true))]
     #[case::pending(json!({}), json!({"status": {"phase": "Pending"}}), Some(true), Some(true))]
@@ -243,7 +243,7 @@ mod tests {
                 metadata(pods[0], "name").to_owned()
             };
             let (forward, backward) = (first([&one, &other]), first([&other, &one]));
-            // Equal ones stay in their order.
+            // Equal pods keep their order.
             let found = (forward == backward).then(|| forward == "one");
             assert_eq!(found, expected, "{best:?}");
         }

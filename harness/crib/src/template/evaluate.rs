@@ -1,4 +1,4 @@
-//! ◆ Fills a template in.
+//! ◆ Renders a template.
 
 use serde_json::Value as Json;
 
@@ -7,7 +7,7 @@ use super::format::display;
 use super::functions;
 use super::parser::{Node, Operand, Pipeline};
 
-/// Fills in a template with a document.
+/// Renders a template with a document.
 pub(super) fn run(nodes: &[Node], document: &Json) -> Result<String, String> {
     let document = Value::Json(document.clone());
     let mut run = Run { out: String::new(), variables: vec![(String::new(), document.clone())] };
@@ -15,7 +15,7 @@ pub(super) fn run(nodes: &[Node], document: &Json) -> Result<String, String> {
     Ok(run.out)
 }
 
-/// Where the evaluation of a list of nodes stopped.
+/// How the evaluation of a list of nodes ended.
 #[derive(PartialEq, Eq)]
 enum Flow {
     On,
@@ -25,7 +25,7 @@ enum Flow {
 
 struct Run {
     out: String,
-    /// Inner ones last.
+    /// Innermost scope last.
     variables: Vec<(String, Value)>,
 }
 
@@ -167,7 +167,7 @@ impl Run {
         functions::call(name, arguments)
     }
 
-    /// `and` gives its first false argument, `or` its first true one; the others are not looked at.
+    /// `and` returns its first false argument, `or` its first true one; later arguments are not evaluated.
     fn first_that_decides(
         &mut self,
         decides: bool,

@@ -1,4 +1,4 @@
-//! ◆ How values are printed: as Go's `fmt` and `encoding/json` print them.
+//! ◆ Formats values as Go's `fmt` and `encoding/json` do.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::Value;
 
-/// A value in the text.
+/// A value in the output.
 pub(super) fn display(value: &Value) -> String {
     match value {
         Value::Json(Json::Null) => "<no value>".to_owned(),
@@ -15,7 +15,7 @@ pub(super) fn display(value: &Value) -> String {
     }
 }
 
-/// A value as `%v` prints it.
+/// A value in the format `%v`.
 fn plain(value: &Value) -> String {
     match value {
         Value::Int(number) => number.to_string(),
@@ -59,7 +59,7 @@ pub(super) fn print(values: &[Value]) -> String {
     out
 }
 
-/// A value as JSON on a line of its own, with the escapes that Go adds for HTML.
+/// A value as JSON and a newline, with Go's HTML escapes.
 pub(super) fn go_json(value: &Value) -> String {
     let json = match value {
         Value::Json(json) => json.to_string(),
@@ -127,7 +127,7 @@ pub(super) fn printf(format: &str, values: &[Value]) -> Result<String, String> {
     }
 }
 
-/// A width or precision; 0 where there is none. One beyond the limit is a mistake, and would only take memory.
+/// A width or precision; 0 if there is none. Limited, because a huge value would only allocate memory.
 fn number(chars: &mut Peekable<Chars<'_>>) -> usize {
     let mut digits = String::new();
     while let Some(digit) = chars.next_if(char::is_ascii_digit) {

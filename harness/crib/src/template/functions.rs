@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::Value;
 use super::format::{display, go_json, print, printf};
 
-/// The functions there are.
+/// The names of the functions.
 pub(super) const NAMES: [&str; 19] = [
     "and", "eq", "ge", "gt", "index", "json", "le", "len", "lower", "lt", "ne", "not", "or",
     "print", "printf", "println", "slice", "title", "upper",
@@ -122,7 +122,7 @@ fn slice(value: &Value, bounds: &[Value]) -> Result<Value, String> {
     }
 }
 
-/// The order of two values. Numbers of the document compare with numbers, and with texts as Go does.
+/// Compares two values. Numbers of the document compare with numbers, and with strings as in Go.
 fn compare(a: &Value, b: &Value) -> Result<Option<Ordering>, String> {
     let number = |value: &Value| match value {
         #[expect(clippy::cast_precision_loss, reason = "literals in templates are small")]
@@ -150,7 +150,7 @@ fn compare(a: &Value, b: &Value) -> Result<Option<Ordering>, String> {
     }
 }
 
-/// Each word with a capital letter.
+/// Capitalises the first letter of each word.
 fn title(text: &str) -> String {
     let mut in_word = false;
     let mut out = String::new();

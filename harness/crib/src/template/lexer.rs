@@ -1,20 +1,20 @@
-//! ◆ The words of a template: text, and what is in `{{ }}`.
+//! ◆ Tokens of a template: text, and the content of `{{ }}`.
 
 use super::TemplateError;
 
-/// A word, with what the parser needs to know about where it stands.
+/// A token, and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Token {
     pub(super) kind: Kind,
     pub(super) line: usize,
-    /// Whether it follows the word before it at once, as `.b` does in `.a.b`.
+    /// Whether no space precedes it, as for `.b` in `.a.b`.
     pub(super) joined: bool,
 }
 
-/// What a word is.
+/// The kind of a token.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Kind {
-    /// Text outside of actions.
+    /// Text outside actions.
     Text(String),
     /// `{{`.
     Open,
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     Field(String),
     /// `.`.
     Dot,
-    /// `$name`; the empty name is the document.
+    /// `$name`; the empty name is the root document.
     Variable(String),
     /// A string.
     Quoted(String),
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     Sign(char),
 }
 
-/// Reads a whole template.
+/// Tokenises a template.
 pub(super) fn lex(text: &str) -> Result<Vec<Token>, TemplateError> {
     let mut lexer = Lexer { rest: text, line: 1, tokens: Vec::new() };
     lexer.run()?;
@@ -61,7 +61,7 @@ impl<'a> Lexer<'a> {
         self.tokens.push(Token { kind, line, joined });
     }
 
-    /// Goes `bytes` on and returns what was passed.
+    /// Advances by `bytes` and returns the consumed text.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at_checked(bytes).unwrap_or((self.rest, ""));
         self.rest = rest;
@@ -92,7 +92,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Reads to the end of an action; says whether white space after it is dropped.
+    /// Reads up to the end of an action; returns whether white space after it is trimmed.
     fn action(&mut self) -> Result<bool, TemplateError> {
         let blank = self.rest.len() - self.rest.trim_start().len();
         if self.rest.trim_start().starts_with("/*") {
@@ -220,7 +220,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Whether an action starts with `{{- `: a sign and white space, so that `{{-3}}` is a number.
+/// Whether an action starts with `{{- `: the white space is required, because `{{-3}}` is a number.
 fn trims_before(action: &str) -> bool {
     let mut chars = action.chars();
     chars.next() == Some('-') && chars.next().is_some_and(char::is_whitespace)

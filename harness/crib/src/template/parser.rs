@@ -1,4 +1,4 @@
-//! ◆ The structure of a template.
+//! ◆ Parses tokens into the structure of a template.
 
 use super::TemplateError;
 use super::functions;
@@ -16,17 +16,17 @@ pub(super) enum Node {
     Continue,
 }
 
-/// Commands of which each gets the result of the one before as its last argument.
+/// Commands; each gets the result of the previous one as its last argument.
 #[derive(Debug, Clone)]
 pub(super) struct Pipeline {
-    /// The variables that get the result.
+    /// The variables that are assigned.
     pub(super) variables: Vec<String>,
-    /// Whether these are new (`:=`).
+    /// Whether the variables are declared (`:=`).
     pub(super) declares: bool,
     pub(super) commands: Vec<Vec<Operand>>,
 }
 
-/// A word of a command.
+/// An operand of a command.
 #[derive(Debug, Clone)]
 pub(super) enum Operand {
     Dot,
@@ -41,10 +41,10 @@ pub(super) enum Operand {
     Field(Box<Operand>, String),
 }
 
-/// Statements of Go templates that the subset leaves out.
+/// Go template statements that are not supported.
 const REFUSED: [&str; 3] = ["define", "template", "block"];
 
-/// Builds the structure.
+/// Parses tokens.
 pub(super) fn parse(tokens: Vec<Token>) -> Result<Vec<Node>, TemplateError> {
     let line = tokens.last().map_or(1, |token| token.line);
     let mut parser = Parser { tokens: tokens.into_iter().peekable(), line, last: line, loops: 0 };
@@ -56,11 +56,11 @@ pub(super) fn parse(tokens: Vec<Token>) -> Result<Vec<Node>, TemplateError> {
     }
 }
 
-/// What a list of nodes ends with.
+/// The end of a list of nodes.
 enum Closing {
     Template,
     End,
-    /// With the statement after it on the same action: `else if`.
+    /// With the statement that follows in the same action: `else if`.
     Else(Option<String>),
 }
 
@@ -161,7 +161,7 @@ impl Parser {
         Ok((nodes, Closing::Template))
     }
 
-    /// Reads `if`, `with` or `range` up to its `end`.
+    /// Parses `if`, `with` or `range` up to its `end`.
     fn statement(&mut self, keyword: &str) -> Result<Node, TemplateError> {
         let line = self.line;
         let unclosed = TemplateError::Syntax { line, reason: format!("`{keyword}` without `end`") };
@@ -173,7 +173,7 @@ impl Parser {
         let otherwise = match end {
             Closing::Template => return Err(unclosed),
             Closing::End => Vec::new(),
-            // `else if` is an `if` in the `else`, which has the same `end`.
+            // `else if` is an `if` inside the `else`, with the same `end`.
             Closing::Else(Some(next)) => vec![self.statement(&next)?],
             Closing::Else(None) => match self.nodes()? {
                 (nodes, Closing::End) => nodes,
@@ -205,7 +205,7 @@ impl Parser {
         Ok(Pipeline { variables, declares, commands })
     }
 
-    /// Reads `$a :=`, `$a =` or `$a, $b :=`; a variable that is not assigned to is the first word of the command.
+    /// Parses `$a :=`, `$a =` or `$a, $b :=`; a variable without an assignment is the first operand of the command.
     fn variables(&mut self) -> Result<(Vec<String>, bool, Option<Operand>), TemplateError> {
         let Some(Kind::Variable(name)) = self.peek().cloned() else {
             return Ok((Vec::new(), false, None));
@@ -275,7 +275,7 @@ impl Parser {
         Ok(self.fields(operand))
     }
 
-    /// The fields that follow an operand at once.
+    /// Parses the fields that directly follow an operand.
     fn fields(&mut self, mut operand: Operand) -> Operand {
         while let Some(Token { kind: Kind::Field(name), joined: true, .. }) = self.tokens.peek() {
             operand = Operand::Field(Box::new(operand), name.clone());

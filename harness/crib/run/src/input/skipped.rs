@@ -53,7 +53,7 @@ fn why(kind: &str, file: &str) -> String {
     }
 }
 
-/// The directory of a file, quoted for a command line.
+/// The directory of a file for a command line; a placeholder if it would need quoting.
 fn directory(file: &str) -> String {
     let path = Path::new(file).parent().and_then(Path::to_str);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_');

@@ -1,35 +1,35 @@
-//! ◆ Which of many a text means: by its id, its name, or the beginning of an id. Pure.
+//! ◆ Selects an item by its id, its name or an id prefix. Pure.
 //!
-//! A name comes before the beginning of an id: `db` and `cafe` are both.
+//! A name takes precedence over an id prefix: `db` and `cafe` are both.
 
 use crate::client::{human, select};
 
-/// What the choice depends on.
+/// The properties of an item that the choice depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct About<'a> {
     pub(super) id: &'a str,
     pub(super) name: &'a str,
-    /// Whether it runs, or is ready.
+    /// Whether it is running or ready.
     pub(super) lives: bool,
     pub(super) created: i64,
-    /// Where it is, to tell it from others.
+    /// Its location, to distinguish it from other matches.
     pub(super) place: String,
 }
 
-/// Why nothing is meant.
+/// Why no item was selected.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Miss {
     Nothing,
-    /// The ids and places of what could be meant.
+    /// The ids and locations of the matches.
     Several(Vec<String>),
 }
 
-/// Whether a text is the id or name of a container, before names of pods are looked at.
+/// Whether the text is the full id or name of a container; checked before names of pods.
 pub(super) fn is_exact(about: &About<'_>, text: &str) -> bool {
     about.id == text || about.name == text
 }
 
-/// The one that a text means, by its id, its name, or the beginning of its id.
+/// The item with this id, name or id prefix.
 pub(super) fn choose<'a, T>(
     all: &'a [T],
     text: &str,
@@ -93,7 +93,7 @@ mod tests {
             ("d4", "old", false, 5),
             ("e1", "twice", true, 6),
             ("ffe1", "twice", true, 7),
-            // A name that is the beginning of another one's id.
+            // The name of one item is an id prefix of another one.
             ("0", "dad", true, 8),
             ("dada", "other", true, 9),
         ];

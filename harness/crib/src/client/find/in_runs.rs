@@ -1,4 +1,4 @@
-//! Pods by what runs say of them: those of `deploy/web` or of labels, and the objects of pods.
+//! Finds pods in the objects of runs: the pods of `deploy/web` or with given labels.
 
 use crib_base::run_socket::Request;
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(crate) struct RunPod<'a> {
     pub(crate) object: Value,
 }
 
-/// What `deploy/web` and `deploy/shop/web` name.
+/// An object argument: `deploy/web`, `deploy/shop/web`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ObjectName<'t> {
     resource: Resource,
@@ -23,10 +23,10 @@ pub(crate) struct ObjectName<'t> {
     name: &'t str,
 }
 
-/// The pods of an object of a run, and the object.
+/// An object of a run, and its pods.
 pub(crate) struct PodsOfObject<'a> {
     pub(crate) object: Value,
-    /// The best first.
+    /// The best pod first.
     pub(crate) pods: Vec<RunPod<'a>>,
 }
 
@@ -37,7 +37,7 @@ impl RunPod<'_> {
 }
 
 impl<'t> ObjectName<'t> {
-    /// What a text names, if that is an object that has pods.
+    /// Parses an argument that names an object other than a pod.
     pub(crate) fn parse(text: &'t str) -> Option<Self> {
         let (kind, rest) = text.split_once('/')?;
         let Ok(Wanted::Lists(kinds)) = wanted(&[kind.to_owned()], &[]) else {
@@ -58,7 +58,7 @@ impl<'t> ObjectName<'t> {
             && namespace.is_none_or(|wanted| metadata(object, "namespace") == wanted)
     }
 
-    /// The object and its pods. Several objects with the name must be told apart by their namespaces or runs.
+    /// The object and its pods. Fails if several objects match; the error lists namespaces or runs that distinguish them.
     pub(crate) fn pods<'a>(
         &self,
         all: &'a [Cri],
@@ -106,14 +106,14 @@ impl<'t> ObjectName<'t> {
         self.best_of(self.pods(all, namespace, best)?.pods)
     }
 
-    /// The best of its pods.
+    /// The first of these pods.
     pub(crate) fn best_of<'a>(&self, pods: Vec<RunPod<'a>>) -> Result<RunPod<'a>, CallError> {
         let mut pods = pods.into_iter();
         pods.next().ok_or_else(|| CallError::NoPods(self.resource.named(self.name)))
     }
 }
 
-/// The pods of runs with these labels in a namespace, those of a run with the best first.
+/// The pods with these labels in a namespace, by run, the best pod of each run first.
 pub(crate) fn with_labels<'a>(
     all: &'a [Cri],
     labels: &Labels,
@@ -135,7 +135,7 @@ pub(crate) fn with_labels<'a>(
     Ok(found)
 }
 
-/// The object of a pod; `None` if its runtime is that of no run.
+/// The pod with this uid; `None` if the runtime belongs to no run.
 pub(crate) fn pod_object(cri: &Cri, uid: &str) -> Result<Option<Value>, CallError> {
     let mut objects = objects(cri)?.into_iter();
     Ok(objects.find(|object| {

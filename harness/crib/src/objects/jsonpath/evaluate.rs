@@ -1,4 +1,4 @@
-//! ◆ What templates and paths come to for a document. Pure.
+//! ◆ Evaluates templates and paths. Pure.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Comparison, Filter, Node, Operand, Path, Slice, Step, text_of};
 
-/// Fills a template in.
+/// Renders a template.
 pub(super) fn fill(nodes: &[Node], document: &Value) -> Result<String, String> {
     let mut text = String::new();
     append(&mut text, nodes, document, document)?;
@@ -31,7 +31,7 @@ fn append(text: &mut String, nodes: &[Node], root: &Value, at: &Value) -> Result
     Ok(())
 }
 
-/// What a path leads to, from the root of a document or from `at`.
+/// The values at a path, from the root of the document or from `at`.
 pub(super) fn find<'v>(
     path: &Path,
     root: &'v Value,

@@ -1,19 +1,19 @@
-//! ◆ Reads templates and paths. Pure.
+//! ◆ Parses templates and paths. Pure.
 
 use serde_json::Value;
 
 use super::{Comparison, Filter, Node, Operand, Path, Slice, Step};
 
-/// What ends the name of a field.
+/// The characters that end a field name.
 const TERMINATORS: &str = ".,[]$@{}()?&|=!<>\"'";
 
-/// Reads a template.
+/// Parses a template.
 pub(super) fn template(text: &str) -> Result<Vec<Node>, String> {
     let mut rest = text;
     nodes(&mut rest, false)
 }
 
-/// The nodes up to the end of the text; in a range, up to its `{end}`.
+/// The nodes up to the end of the text or, in a range, up to its `{end}`.
 fn nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>, String> {
     let mut all = Vec::new();
     loop {
@@ -43,7 +43,7 @@ fn nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>, String> {
     }
 }
 
-/// The characters outside of quotes and brackets, with their places. A closing bracket without an opening one is outside.
+/// The characters outside quotes and brackets, with their byte offsets. An unmatched closing bracket counts as outside.
 fn outside(text: &str) -> impl Iterator<Item = (usize, char)> {
     let (mut depth, mut quote, mut escaped) = (0_usize, None, false);
     text.char_indices().filter(move |(_, c)| {
@@ -62,7 +62,7 @@ fn outside(text: &str) -> impl Iterator<Item = (usize, char)> {
     })
 }
 
-/// Where a character is, outside of quotes and brackets.
+/// The offset of a character outside quotes and brackets.
 fn find(text: &str, wanted: char) -> Option<usize> {
     outside(text).find(|(_, c)| *c == wanted).map(|(at, _)| at)
 }
@@ -78,7 +78,7 @@ fn split(text: &str) -> Vec<&str> {
     all
 }
 
-/// Text in quotes, with its escape sequences resolved.
+/// The content of a quoted string, unescaped.
 fn quoted(text: &str) -> Result<String, String> {
     let quote = text.chars().next().filter(|c| ['"', '\''].contains(c));
     let inside = quote.and_then(|quote| text.get(1..)?.strip_suffix(quote));
@@ -102,7 +102,7 @@ fn quoted(text: &str) -> Result<String, String> {
     Ok(resolved)
 }
 
-/// Reads a path: `.a.b`, `$.a`, `@.a`, `.a['b'][0]`.
+/// Parses a path: `.a.b`, `$.a`, `@.a`, `.a['b'][0]`.
 pub(super) fn path(text: &str) -> Result<Path, String> {
     let from_root = text.starts_with('$');
     let mut rest = text.strip_prefix(['$', '@']).unwrap_or(text);
@@ -115,7 +115,7 @@ pub(super) fn path(text: &str) -> Result<Path, String> {
         match c {
             '.' if behind.starts_with('.') => {
                 steps.push(Step::Descend);
-                // The second dot is that of the field.
+                // The second dot belongs to the field.
                 rest = behind;
                 if rest.starts_with(".[") {
                     rest = rest.get(1..).unwrap_or_default();
@@ -126,7 +126,7 @@ pub(super) fn path(text: &str) -> Result<Path, String> {
                 rest = behind.get(length..).unwrap_or_default();
                 match name.as_str() {
                     "*" => steps.push(Step::Wildcard),
-                    // `{.}` is the whole, and `.[0]` the same as `[0]`.
+                    // `{.}` is the whole document, and `.[0]` equals `[0]`.
                     "" if rest.is_empty() || rest.starts_with('[') => {}
                     "" => return Err(format!("a field has no name in {text:?}")),
                     _ => steps.push(Step::Fields(vec![name])),
@@ -145,7 +145,7 @@ pub(super) fn path(text: &str) -> Result<Path, String> {
     Ok(Path { from_root, steps })
 }
 
-/// The name of a field, in which a backslash takes the meaning from what follows it, and its length in the text.
+/// The name of a field, in which a backslash escapes the next character, and its length in the text.
 fn field(text: &str) -> (String, usize) {
     let (mut name, mut escaped) = (String::new(), false);
     for (at, c) in text.char_indices() {
@@ -162,7 +162,7 @@ fn field(text: &str) -> (String, usize) {
     (name, text.len())
 }
 
-/// What is in square brackets.
+/// Parses the content of square brackets.
 fn bracket(inside: &str) -> Result<Step, String> {
     if inside == "*" {
         return Ok(Step::Wildcard);
@@ -196,7 +196,7 @@ fn slice(text: &str) -> Result<Slice, String> {
     }
 }
 
-/// A condition: a path that exists, or a path and what it is compared with.
+/// Parses a filter: a path that must exist, or a comparison.
 fn filter(text: &str) -> Result<Filter, String> {
     let unsupported = |what: &str| Err(format!("{what} is not supported in a filter: {text:?}"));
     let operators = [

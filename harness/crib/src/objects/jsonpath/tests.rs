@@ -1,4 +1,4 @@
-//! Templates with data of Kubernetes 1.36's own tests of client-go/util/jsonpath, and more.
+//! Test data from Kubernetes 1.36's client-go/util/jsonpath, and additional cases.
 
 use proptest::prelude::*;
 use rstest::rstest;

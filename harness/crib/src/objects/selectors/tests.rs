@@ -1,4 +1,4 @@
-//! Selectors against the cases of Kubernetes 1.36's own tests, apimachinery/pkg/labels/selector_test.go and
+//! Selectors with the test cases of Kubernetes 1.36, apimachinery/pkg/labels/selector_test.go and
 //! apimachinery/pkg/fields/selector_test.go.
 
 use proptest::prelude::*;
