@@ -2,18 +2,17 @@
 //!
 //! | folder | commands |
 //! |---|---|
-//! | `runs` | `get`, `describe`, `scale`, `down`, `explain-run`, `volume`: runs of `crib run`, their objects and volumes |
-//! | `servers` | `runtime`, `agent`, `registry`, `proxy` |
-//! | `listing` | `ps`, `pods`, `images`, `inspect`, `stats`, `events` and their kind |
-//! | `lifecycle` | `runp`, `create`, `start`, `stop`, `rm`, `update`, `checkpoint` and their kind |
+//! | `runs` | `get`, `describe`, `wait`, `rollout`, `scale`, `top`, `down`, `explain-run`, `volume`: runs, their objects and volumes |
+//! | `servers` | `runtime`, `agent`, `kubelet`, `registry`, `proxy` |
+//! | `listing` | `ps`, `pods`, `images`, `inspect`, `stats`, `events`, `info`, `version` and related commands |
+//! | `lifecycle` | `runp`, `create`, `start`, `stop`, `rm`, `update`, `checkpoint` and related commands |
 //! | `image_store` | `pull`, `load`, `rmi` |
-//! | `streams` | `exec`, `attach`, `logs`, `port-forward` |
+//! | `streams` | `exec`, `attach`, `cp`, `debug`, `logs`, `port-forward` |
 //! | `measures` | `check`, `bench` |
 //! | `shell` | `completions`, `man` |
 //!
-//! `explain_run::model` ◆ decides what is explained and `explain_run::text` ◆ formats it; `describe::pod` ◆ formats a pod that an agent
-//! reports, `describe::from_cri` one that only a runtime knows. `get::printers` ◆ has the tables of `crib get`, `get::jsonpath` ◆ its
-//! templates.
+//! `explain_run::model` ◆ computes the explanation, and `explain_run::text` ◆ formats it. `describe::pod` ◆ formats a pod that an
+//! agent reports, `describe::from_cri` a pod that only a runtime reports. `get::printers` ◆ contains the tables of `crib get`.
 
 pub(crate) mod measures;
 mod prelude;
@@ -30,7 +29,7 @@ pub(crate) mod image_store {
 }
 
 pub(crate) mod lifecycle {
-    //! Commands that create, change and remove pods and containers, as crictl has them.
+    //! Commands that create, change and remove pods and containers, as in crictl.
 
     pub(crate) mod create;
     pub(crate) mod rm;
@@ -40,7 +39,7 @@ pub(crate) mod lifecycle {
 }
 
 pub(crate) mod listing {
-    //! Commands that show what a runtime has.
+    //! Commands that show the state of a runtime.
 
     pub(crate) mod events;
     pub(crate) mod images;
@@ -55,7 +54,7 @@ pub(crate) mod listing {
 }
 
 pub(crate) mod servers {
-    //! Commands that serve: the runtime, the agent, a registry and the proxy.
+    //! Commands that run servers: the runtime, the agent, a registry and the proxy.
 
     pub(crate) mod agent;
     pub(crate) mod kubelet;

@@ -1,4 +1,4 @@
-//! Commands that check and measure runtimes with pods of their own, which they remove when a signal interrupts them.
+//! Commands that check and benchmark runtimes with their own pods, which they remove when a signal arrives.
 
 pub(crate) mod bench;
 pub(crate) mod check;
@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::CallError;
 
-/// Waits for the work, which ends early when `interrupt` is cancelled: the first signal does that. `None`: a second signal came.
-/// `what` is its name in messages.
+/// Waits for `work`. The first signal cancels `interrupt`, which makes `work` end early. Returns `None` at a second signal. `what`
+/// names the work in messages.
 ///
 /// # Errors
-/// If signals cannot be listened for.
+/// Fails if signals cannot be received.
 pub(super) async fn interruptible<T>(
     work: impl Future<Output = T>,
     what: &str,

@@ -1,4 +1,4 @@
-//! What most commands name: their arguments and exit codes, the client, and how things are printed.
+//! Common imports of the commands: arguments, exit codes, the client, and output.
 
 pub(crate) use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Commands about runs of `crib run`, their objects and volumes.
+//! Commands for runs of `crib run`, their objects and volumes.
 
 pub(crate) mod describe;
 pub(crate) mod down;

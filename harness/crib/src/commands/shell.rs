@@ -1,4 +1,4 @@
-//! Commands for shells and packagers.
+//! Commands for shell completion and manual pages.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -54,7 +54,7 @@ pub(crate) struct ManArgs {
     output: Option<PathBuf>,
 }
 
-/// Prints or writes pages about `crib`.
+/// Prints or writes the manual pages.
 pub(crate) fn man(args: &ManArgs, crib: Command) -> Exit {
     finish(async {
         let pages = pages(crib);
@@ -76,9 +76,9 @@ pub(crate) fn man(args: &ManArgs, crib: Command) -> Exit {
     })
 }
 
-/// `crib` and its commands.
+/// `crib` and all of its commands.
 fn pages(mut crib: Command) -> Vec<Command> {
-    // Gives each command the name of its page.
+    // Sets the page name of each command.
     crib.build();
     let commands = crib.get_subcommands().filter(|command| !command.is_hide_set());
     let commands = commands.filter(|command| command.get_name() != "help");

@@ -1,4 +1,4 @@
-//! Commands that pass bytes on: terminals, ports and logs.
+//! Commands for streams: terminals, files, ports and logs.
 
 pub(crate) mod attach;
 pub(crate) mod cp;

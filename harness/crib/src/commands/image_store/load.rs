@@ -1,5 +1,5 @@
-//! `crib load`: loads images from archives and layouts into a runtime. The CRI has no call for that, so a local registry
-//! serves them while the runtime pulls.
+//! `crib load`: loads images from archives and layouts into a runtime. The CRI has no call for this, so a local registry serves the
+//! images, and the runtime pulls them.
 
 use std::path::Path;
 
@@ -32,9 +32,9 @@ pub(crate) struct LoadArgs {
     pub(crate) connection: Connection,
 }
 
-/// Loads them.
+/// Loads the images.
 pub(crate) async fn run(args: &LoadArgs) -> Result<Exit, CallError> {
-    // Before the registry makes a directory that has to be removed.
+    // Before the registry creates a directory that needs cleaning up.
     let mut signals = Signals::listen()
         .map_err(|source| CallError::Io { doing: "listen for signals".to_owned(), source })?;
     let registry = Registry::start().await.map_err(|error| CallError::Io {
@@ -54,7 +54,7 @@ async fn load_all(args: &LoadArgs, registry: &Registry) -> Result<Exit, CallErro
     let version = cri.call("Version", cri.runtime.version()).await?;
     let own_names = version.runtime_name == "crib";
     let mut names = Vec::new();
-    // All are read before the first is pulled: a bad one changes nothing.
+    // Reads all archives before the first pull, so that an invalid one changes nothing.
     for path in &args.paths {
         let (path, name) = path_and_name(path);
         let loaded = registry.load_interruptibly(path, name).await.map_err(|error| {

@@ -1,4 +1,4 @@
-//! `crib pull`: has a runtime pull images.
+//! `crib pull`: makes a runtime pull images.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -34,7 +34,7 @@ pub(crate) struct PullArgs {
     pub(crate) connection: Connection,
 }
 
-/// Pulls them.
+/// Pulls the images.
 pub(crate) async fn run(args: &PullArgs) -> Result<Exit, CallError> {
     let auth = args.credentials.auth().await?;
     let pod_config = match &args.pod_config {
@@ -65,12 +65,12 @@ pub(crate) struct Pull {
     pub(crate) image: v1::ImageSpec,
     pub(crate) auth: Option<v1::AuthConfig>,
     pub(crate) pod_config: Option<v1::PodSandboxConfig>,
-    /// None for the user's timeout of calls.
+    /// `None`: the user's timeout for calls.
     pub(crate) timeout: Option<Duration>,
 }
 
 impl Pull {
-    /// Pulls it, showing that on a terminal, and returns its id.
+    /// Pulls the image, shows a spinner on a terminal, and returns the image's id.
     pub(crate) async fn run(self, cri: &Cri) -> Result<String, CallError> {
         let spinner =
             ProgressBar::new_spinner().with_message(format!("pulling {}", self.image.image));

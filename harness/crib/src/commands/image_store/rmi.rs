@@ -27,7 +27,7 @@ pub(crate) struct RmiArgs {
     pub(crate) connection: Connection,
 }
 
-/// Removes them.
+/// Removes the images.
 pub(crate) async fn run(args: &RmiArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let images = cri.call("ListImages", cri.images.list_images()).await?;
@@ -51,14 +51,14 @@ pub(crate) async fn run(args: &RmiArgs) -> Result<Exit, CallError> {
     .await
 }
 
-/// The image of a name, an id or the beginning of one.
+/// The image with this name, id or id prefix.
 pub(crate) async fn find(
     cri: &Cri,
     images: &[v1::Image],
     name: &str,
 ) -> Result<v1::Image, CallError> {
     let status = cri.call("ImageStatus", cri.images.image(name)).await;
-    // A runtime that knows no abbreviations may call one a bad name.
+    // A runtime that does not accept id prefixes may return an error.
     if let Ok(Some(image)) = status {
         return Ok(image);
     }
@@ -78,7 +78,7 @@ async fn remove(cri: &Cri, id: &str) -> Result<(), CallError> {
     cri.call("RemoveImage", cri.images.remove_image(id)).await
 }
 
-/// The images of all containers, by every name that a container gives.
+/// The images of all containers, with all names that the containers list.
 async fn used(cri: &Cri) -> Result<HashSet<String>, CallError> {
     let all = cri.runtime.containers(v1::ContainerFilter::default());
     let containers = cri.call("ListContainers", all).await?;
@@ -97,7 +97,7 @@ fn is_used(image: &v1::Image, used: &HashSet<String>) -> bool {
     used.contains(&image.id) || names.any(|name| used.contains(name))
 }
 
-/// The names that an image had: its tags, else its digests, else its id.
+/// Prints the names of a removed image: its tags, or else its digests, or else its id.
 fn deleted(image: &v1::Image) -> Result<(), CallError> {
     let id = std::slice::from_ref(&image.id);
     let names = [image.repo_tags.as_slice(), &image.repo_digests, id];

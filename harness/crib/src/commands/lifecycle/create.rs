@@ -1,4 +1,4 @@
-//! `crib create`: creates a container from a configuration of the CRI.
+//! `crib create`: creates a container from a CRI configuration.
 
 use crate::client::config::{container_config, pod_config, set_uid};
 use crate::client::credentials::CredentialArgs;
@@ -40,7 +40,7 @@ pub(crate) struct CreateArgs {
     pub(crate) connection: Connection,
 }
 
-/// Creates it.
+/// Creates the container.
 pub(crate) async fn run(args: &CreateArgs) -> Result<Exit, CallError> {
     let mut config = container_config(&args.config).await?;
     let mut pod_config = pod_config(&args.pod_config).await?;
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: &CreateArgs) -> Result<Exit, CallError> {
     Ok(Exit::Success)
 }
 
-/// Pulls the container's image and those that it mounts.
+/// Pulls the container's image and the images that it mounts.
 async fn pull(
     args: &CreateArgs,
     cri: &Cri,

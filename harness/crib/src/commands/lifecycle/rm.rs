@@ -31,7 +31,7 @@ pub(crate) struct RmArgs {
     pub(crate) connection: Connection,
 }
 
-/// Removes them.
+/// Removes the containers.
 pub(crate) async fn run(args: &RmArgs) -> Result<Exit, CallError> {
     let all = match args.all {
         true => vec![args.connection.open()?],
@@ -64,7 +64,7 @@ async fn remove(all: &[Cri], name: &str, args: &RmArgs) -> Result<(), CallError>
     }
 }
 
-/// Removes a log file and its rotations. A runtime may have removed them itself.
+/// Removes a log file and its rotated files, unless the runtime has removed them.
 fn remove_logs(log: &Path) -> Result<(), CallError> {
     for file in rotations(log).into_iter().chain([log.to_owned()]) {
         match std::fs::remove_file(&file) {
@@ -80,7 +80,7 @@ fn remove_logs(log: &Path) -> Result<(), CallError> {
     Ok(())
 }
 
-/// The files beside a log that are named like it with a suffix.
+/// The rotated files of a log: their names start with the log's name.
 fn rotations(log: &Path) -> Vec<PathBuf> {
     let (Some(directory), Some(name)) = (log.parent(), log.file_name()) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Pods: `crib runp` runs a pod sandbox from a configuration of the CRI, `crib stopp` stops pods, and `crib rmp` removes them.
+//! Pods: `crib runp` runs a pod sandbox from a CRI configuration, `crib stopp` stops pods, and `crib rmp` removes them.
 
 use crate::client::config::{pod_config, set_uid};
 use crate::commands::prelude::*;
@@ -26,7 +26,7 @@ pub(crate) struct RunpArgs {
     pub(crate) connection: Connection,
 }
 
-/// Runs it.
+/// Runs the pod sandbox.
 pub(crate) async fn run(args: &RunpArgs) -> Result<Exit, CallError> {
     let mut config = pod_config(&args.config).await?;
     set_uid(&mut config);
@@ -54,7 +54,7 @@ pub(crate) struct StoppArgs {
     pub(crate) connection: Connection,
 }
 
-/// Stops them.
+/// Stops the pods.
 pub(crate) async fn stop(args: &StoppArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     each(&args.pods, async |name: &String| {
@@ -86,7 +86,7 @@ pub(crate) struct RmpArgs {
     pub(crate) connection: Connection,
 }
 
-/// Removes them.
+/// Removes the pods.
 pub(crate) async fn remove_all(args: &RmpArgs) -> Result<Exit, CallError> {
     let all = match args.all {
         true => vec![args.connection.open()?],

@@ -1,4 +1,4 @@
-//! Containers: `crib start` starts created ones, `crib stop` stops running ones, and `crib checkpoint` checkpoints them.
+//! Containers: `crib start` starts them, `crib stop` stops them, and `crib checkpoint` checkpoints them.
 
 use crate::client::{CALL_TIMEOUT, Endpoints};
 use crate::commands::prelude::*;
@@ -18,7 +18,7 @@ pub(crate) struct StartArgs {
     pub(crate) connection: Connection,
 }
 
-/// Starts them.
+/// Starts the containers.
 pub(crate) async fn run(args: &StartArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     each(&args.containers, async |name: &String| {
@@ -53,7 +53,7 @@ pub(crate) struct StopArgs {
     pub(crate) connection: Endpoints,
 }
 
-/// Stops them.
+/// Stops the containers.
 pub(crate) async fn stop(args: &StopArgs) -> Result<Exit, CallError> {
     let mut all = match args.all {
         true => vec![args.connection.open()?],
@@ -67,7 +67,7 @@ pub(crate) async fn stop(args: &StopArgs) -> Result<Exit, CallError> {
             print("No running containers found.")?;
         }
     }
-    // The runtime answers when the grace period is over at the latest.
+    // The runtime responds only after the container has exited, so the grace period is added to the timeout.
     let grace = Duration::from_secs(args.timeout.unsigned_abs());
     for cri in &mut all {
         let patience = cri.timeout().unwrap_or(CALL_TIMEOUT);
@@ -101,7 +101,7 @@ pub(crate) struct CheckpointArgs {
     pub(crate) connection: Connection,
 }
 
-/// Checkpoints them.
+/// Checkpoints the containers.
 pub(crate) async fn checkpoint(args: &CheckpointArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     each(&args.containers, async |name: &String| {
@@ -114,7 +114,7 @@ pub(crate) async fn checkpoint(args: &CheckpointArgs) -> Result<Exit, CallError>
         };
         let mut client = cri.runtime.runtime.clone();
         let answer = client.checkpoint_container(request);
-        // How long it takes depends on the container's memory.
+        // The duration depends on the container's memory.
         cri.call_with_user_timeout("CheckpointContainer", answer).await?;
         print(&id)
     })

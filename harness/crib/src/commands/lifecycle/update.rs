@@ -1,4 +1,4 @@
-//! `crib update`: changes the resource limits of containers. `crib update-runtime-config`: gives a runtime the addresses of its pods.
+//! `crib update`: changes the resource limits of containers. `crib update-runtime-config`: sets the pod CIDR of a runtime.
 
 use crate::commands::prelude::*;
 
@@ -39,7 +39,7 @@ pub(crate) struct UpdateArgs {
     pub(crate) connection: Connection,
 }
 
-/// Changes them.
+/// Updates the containers.
 pub(crate) async fn run(args: &UpdateArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let limits = v1::LinuxContainerResources {
@@ -81,7 +81,7 @@ pub(crate) struct UpdateRuntimeConfigArgs {
     pub(crate) connection: Connection,
 }
 
-/// Sets them.
+/// Sets the pod CIDR.
 pub(crate) async fn update_runtime_config(
     args: &UpdateRuntimeConfigArgs,
 ) -> Result<Exit, CallError> {

@@ -4,7 +4,7 @@ use crate::client::output::{Document, json, print_value};
 use crate::commands::prelude::*;
 use crate::template::Template;
 
-/// How events are printed.
+/// The output format of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum EventForm {
     /// One line per event.
@@ -40,10 +40,10 @@ pub(crate) struct EventsArgs {
     pub(crate) connection: Connection,
 }
 
-/// Shows them.
+/// Prints events.
 pub(crate) async fn run(args: &EventsArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
-    // Not under the patience of a call: some runtimes answer with the first event.
+    // No timeout, because some runtimes respond only with the first event.
     let refused = |status| CallError::refused("GetContainerEvents", status);
     let mut events = cri.runtime.events().await.map_err(refused)?;
     while let Some(event) = events.message().await.map_err(refused)? {

@@ -1,4 +1,4 @@
-//! `crib images`: lists images. `crib imagefsinfo`: how much they and writable layers take on their file systems.
+//! `crib images`: lists images. `crib imagefsinfo`: shows the disk usage of images and writable layers.
 
 use serde_json::json;
 
@@ -36,7 +36,7 @@ pub(crate) struct ImagesArgs {
     pub(crate) connection: Connection,
 }
 
-/// Lists them.
+/// Lists the images.
 pub(crate) async fn run(args: &ImagesArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let images = images::list(&cri, &args.filter, args.image.as_deref()).await?;
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: &ImagesArgs) -> Result<Exit, CallError> {
     args.listing.show("ListImagesResponse", &answer, ids, shown)
 }
 
-/// An image as `--verbose` shows it.
+/// The lines of an image for `--verbose`.
 fn lines(image: &v1::Image) -> Vec<String> {
     let mut lines = vec![format!("ID: {}", image.id)];
     lines.extend(image.repo_tags.iter().map(|tag| format!("RepoTags: {tag}")));
@@ -86,7 +86,7 @@ fn table(args: &ImagesArgs, images: &[v1::Image]) -> Result<(), CallError> {
     columns.print()
 }
 
-/// The names of an image with their tags and digests; one row where it has no name.
+/// The names of an image with tags and digests; one row if it has no name.
 fn names(image: &v1::Image) -> Vec<(String, String, String)> {
     let none = || "<none>".to_owned();
     let digests = image.repo_digests.iter().filter_map(|name| name.split_once('@'));
@@ -103,7 +103,7 @@ fn names(image: &v1::Image) -> Vec<(String, String, String)> {
             (repository.to_owned(), tag.to_owned(), digest_of(repository))
         })
         .collect();
-    // A repository that has the image by its digest alone.
+    // Repositories of which the image has a digest but no tag.
     for (repository, digest) in digests.clone() {
         if !rows.iter().any(|(name, ..)| name == repository) {
             rows.push((repository.to_owned(), none(), digest.to_owned()));
@@ -128,7 +128,7 @@ pub(crate) struct ImagefsinfoArgs {
     pub(crate) connection: Connection,
 }
 
-/// Shows it.
+/// Prints the disk usage.
 pub(crate) async fn filesystems(args: &ImagefsinfoArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let mut client = cri.images.images.clone();

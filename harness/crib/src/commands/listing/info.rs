@@ -1,4 +1,4 @@
-//! `crib info`: the status of a runtime. `crib runtime-config`: what it tells of its configuration.
+//! `crib info`: the status of a runtime. `crib runtime-config`: its configuration.
 
 use clap::Args;
 use cri::v1;
@@ -28,7 +28,7 @@ pub(crate) struct InfoArgs {
     pub(crate) connection: Connection,
 }
 
-/// Shows it.
+/// Prints the status.
 pub(crate) async fn run(args: &InfoArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let request = v1::StatusRequest { verbose: !args.quiet };
@@ -54,7 +54,7 @@ fn document(answer: v1::StatusResponse) -> Result<Value, CallError> {
     Ok(document)
 }
 
-/// crictl prints these as Go's structs: names in snake case, and nothing that is empty.
+/// crictl prints these fields as Go structs: names in snake case, without empty fields.
 fn go_struct(value: Value) -> Value {
     let Value::Object(fields) = value else {
         return value;
@@ -93,7 +93,7 @@ pub(crate) struct RuntimeConfigArgs {
     pub(crate) connection: Connection,
 }
 
-/// Shows it.
+/// Prints the configuration.
 pub(crate) async fn runtime_config(args: &RuntimeConfigArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let mut client = cri.runtime.runtime.clone();

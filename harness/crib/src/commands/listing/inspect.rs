@@ -1,5 +1,4 @@
-//! `crib inspect`: the verbose status of a container, a pod or an image. `crib inspectp`: that of pods. `crib inspecti`: that of
-//! images.
+//! `crib inspect`: the verbose status of containers, pods or images. `crib inspectp`: of pods. `crib inspecti`: of images.
 
 use clap::{Args, ValueEnum};
 use crib_base::exit::Exit;
@@ -12,7 +11,7 @@ use crate::client::pods::{self, PodFilterArgs};
 use crate::client::{CallError, Connection, Cri, find, status, with_codes};
 use crate::template;
 
-/// What an id is of.
+/// The kind of object that an id belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
     Container,
@@ -53,7 +52,7 @@ pub(crate) struct InspectArgs {
     pub(crate) connection: Connection,
 }
 
-/// Shows them.
+/// Prints the statuses.
 pub(crate) async fn run(args: &InspectArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let mut ids = args.ids.clone();
@@ -73,7 +72,7 @@ async fn look_up(
     verbose: bool,
 ) -> Result<Shown, CallError> {
     let is = |wanted| kind.is_none_or(|kind| kind == wanted);
-    // By the whole id first: a runtime that knows it need not list all that it has.
+    // Tries the text as a full id first, which needs no listing.
     for cri in all {
         if is(Kind::Container)
             && let Some(found) = there(status::container(cri, id, verbose).await)?
@@ -124,7 +123,7 @@ fn known<T>(found: Result<T, CallError>) -> Result<Option<T>, CallError> {
     }
 }
 
-/// Maps NOT_FOUND to `None`, and INVALID_ARGUMENT too: it may be a name, or the id of something else.
+/// Maps NOT_FOUND to `None`; and INVALID_ARGUMENT, because the text may be a name or the id of another kind of object.
 fn there(answer: Result<Shown, CallError>) -> Result<Option<Shown>, CallError> {
     match answer {
         Ok(shown) => Ok(Some(shown)),
@@ -163,7 +162,7 @@ pub(crate) struct InspectiArgs {
     pub(crate) connection: Connection,
 }
 
-/// Shows them.
+/// Prints the statuses of images.
 pub(crate) async fn inspect_images(args: &InspectiArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let mut ids = args.images.clone();
@@ -175,7 +174,7 @@ pub(crate) async fn inspect_images(args: &InspectiArgs) -> Result<Exit, CallErro
     args.document.print_each("image", &ids, shown).await
 }
 
-/// The status of an image that is given by a name, an id or the beginning of one.
+/// The status of the image with this name, id or id prefix.
 pub(crate) async fn look_up_image(
     cri: &Cri,
     name: &str,
@@ -210,7 +209,7 @@ pub(crate) struct InspectpArgs {
     pub(crate) connection: Connection,
 }
 
-/// Shows them.
+/// Prints the statuses of pods.
 pub(crate) async fn inspect_pods(args: &InspectpArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let mut ids = args.pods.clone();

@@ -1,9 +1,9 @@
-//! `crib metricsp`: the metrics of pods. `crib metricdescs`: which there are.
+//! `crib metricsp`: the metrics of pods. `crib metricdescs`: the available metrics.
 
 use crate::client::output::{Document, print_message};
 use crate::commands::prelude::*;
 
-/// How often --watch asks.
+/// The interval of `--watch`.
 const INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Show the metrics of pods
@@ -23,7 +23,7 @@ pub(crate) struct MetricspArgs {
     pub(crate) connection: Connection,
 }
 
-/// Shows them.
+/// Prints the metrics.
 pub(crate) async fn run(args: &MetricspArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let mut client = cri.runtime.runtime.clone();
@@ -52,7 +52,7 @@ pub(crate) struct MetricdescsArgs {
     pub(crate) connection: Connection,
 }
 
-/// Lists them.
+/// Prints the descriptors of metrics.
 pub(crate) async fn list_descriptors(args: &MetricdescsArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let mut client = cri.runtime.runtime.clone();

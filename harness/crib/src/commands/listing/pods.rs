@@ -41,14 +41,14 @@ pub(crate) struct PodsArgs {
     pub(crate) connection: Connection,
 }
 
-/// A pod, and what its agent knows of it.
+/// A sandbox, and its agent's view of the pod.
 struct Listed<'a> {
     sandbox: &'a v1::PodSandbox,
     cri: &'a Cri,
     known: Option<&'a Value>,
 }
 
-/// Lists them.
+/// Lists the pods.
 pub(crate) async fn run(args: &PodsArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all_or_none()?;
     let found = pods::list_with_runtimes(&all, &args.filter, args.id.as_deref()).await?;
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: &PodsArgs) -> Result<Exit, CallError> {
     args.listing.show("ListPodSandboxResponse", &answer, ids, shown)
 }
 
-/// The latest attempts of pods, by their runtimes and uids.
+/// The latest attempts of pods, by runtime and uid.
 type Latest = HashMap<(PathBuf, String), u32>;
 
 fn latest<'a>(all: impl Iterator<Item = (&'a v1::PodSandbox, &'a &'a Cri)>) -> Latest {
@@ -86,7 +86,7 @@ fn latest<'a>(all: impl Iterator<Item = (&'a v1::PodSandbox, &'a &'a Cri)>) -> L
     latest
 }
 
-/// What the agent of a pod knows of it. An earlier sandbox of a pod is not what the agent speaks of.
+/// The agent's view of a sandbox's pod; `None` for an earlier sandbox of the pod, because the agent reports only the latest one.
 fn known<'a>(
     sandbox: &v1::PodSandbox,
     cri: &Cri,
@@ -100,7 +100,7 @@ fn known<'a>(
     is_latest.then_some(pod)
 }
 
-/// A pod as `--verbose` shows it.
+/// The lines of a pod for `--verbose`.
 fn lines(pod: &Listed<'_>) -> Vec<String> {
     let Listed { sandbox, cri, known } = pod;
     let metadata = sandbox.metadata.clone().unwrap_or_default();
@@ -142,7 +142,7 @@ fn handler(pod: &v1::PodSandbox) -> &str {
     }
 }
 
-/// The table of crictl: programs may count its columns.
+/// crictl's table; programs may depend on the number of its columns.
 fn table(args: &PodsArgs, pods: &[Listed<'_>]) -> Result<(), CallError> {
     let mut columns =
         Columns::new(&["POD ID", "CREATED", "STATE", "NAME", "NAMESPACE", "ATTEMPT", "RUNTIME"]);
@@ -161,7 +161,7 @@ fn table(args: &PodsArgs, pods: &[Listed<'_>]) -> Result<(), CallError> {
     columns.print()
 }
 
-/// The table of kubectl, with the ids of the sandboxes.
+/// kubectl's table, with the ids of the sandboxes.
 fn table_of_agents(args: &PodsArgs, pods: &[Listed<'_>]) -> Result<(), CallError> {
     let has_runs = pods.iter().any(|pod| pod.cri.run().is_some());
     let mut headings = vec!["POD ID", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "NAMESPACE"];

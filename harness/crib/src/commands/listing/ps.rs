@@ -41,7 +41,7 @@ pub(crate) struct PsArgs {
     pub(crate) connection: Connection,
 }
 
-/// Lists them.
+/// Lists the containers.
 pub(crate) async fn run(args: &PsArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all_or_none()?;
     let agents = Agents::ask(&all);
@@ -80,7 +80,7 @@ async fn resolve(all: &[Cri], containers: &mut [v1::Container]) -> Result<(), Ca
     Ok(())
 }
 
-/// A container as `--verbose` shows it.
+/// The lines of a container for `--verbose`.
 fn lines(container: &v1::Container, pods: &PodNames, agents: &Agents) -> Vec<String> {
     let metadata = container.metadata.clone().unwrap_or_default();
     let pod = pods.get(&container.pod_sandbox_id);
@@ -104,7 +104,7 @@ fn lines(container: &v1::Container, pods: &PodNames, agents: &Agents) -> Vec<Str
     escaped(lines)
 }
 
-/// The pod of a container, if an agent knows it.
+/// The pod of a container, if an agent reports it.
 fn known<'a>(container: &v1::Container, pods: &PodNames, agents: &'a Agents) -> Option<&'a Value> {
     let pod = pods.get(&container.pod_sandbox_id)?;
     agents.pod(&pod.runtime, &pod.uid)
@@ -117,7 +117,7 @@ fn table(
     agents: &Agents,
 ) -> Result<(), CallError> {
     let pod_of = |container: &v1::Container| pods.get(&container.pod_sandbox_id);
-    // Programs may count the columns of crictl.
+    // The column RUN is added only if needed, because programs may depend on crictl's columns.
     let has_runs =
         containers.iter().any(|container| pod_of(container).is_some_and(|pod| pod.run.is_some()));
     let mut headings = vec![
@@ -166,7 +166,7 @@ fn table(
     columns.print()
 }
 
-/// A name as it is, a digest cut.
+/// Shortens a digest; keeps a name.
 fn shown_image(image: &str, whole: bool) -> String {
     match image.strip_prefix("sha256:") {
         Some(_) => human::id(image, whole).to_owned(),

@@ -49,10 +49,10 @@ pub(crate) struct StatsArgs {
     pub(crate) connection: Connection,
 }
 
-/// Shows them.
+/// Prints the usage.
 pub(crate) async fn run(args: &StatsArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
-    // Of the latest sample.
+    // The pods at the time of the latest sample.
     let pods = RefCell::new(PodsOfContainers::new());
     let sampling = Sampling { watch: args.watch, interval: args.seconds, output: args.output };
     sampling
@@ -88,7 +88,7 @@ async fn measure(args: &StatsArgs, cri: &Cri) -> Result<v1::ListContainerStatsRe
     let mut client = cri.runtime.runtime.clone();
     let answer = cri.call("ListContainerStats", client.list_container_stats(request));
     let mut answer = answer.await?.into_inner();
-    // As with crictl, JSON and YAML have all that the runtime answers.
+    // As in crictl, JSON and YAML contain the runtime's whole response.
     if !args.all && args.output == Form::Table {
         let running = cri.running_containers().await?;
         let running: HashSet<String> = running.into_iter().map(|of| of.id).collect();
@@ -109,7 +109,7 @@ fn table(
 ) -> Result<(), CallError> {
     let before: HashMap<&str, &v1::ContainerStats> =
         before.stats.iter().map(|stats| (id_of(stats), stats)).collect();
-    // Programs may count the columns of crictl.
+    // The column RUN is added only if needed, because programs may depend on crictl's columns.
     let has_runs =
         now.stats.iter().any(|stats| pods.get(id_of(stats)).is_some_and(|pod| pod.run.is_some()));
     let mut headings = vec!["CONTAINER", "NAME", "CPU %", "MEM", "DISK", "INODES", "SWAP", "POD"];
@@ -151,7 +151,7 @@ fn table(
     columns.print()
 }
 
-/// Hundredths of a core between two measurements.
+/// CPU usage between two samples, in percent of a core.
 #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
 pub(crate) fn share(before: Option<&v1::CpuUsage>, now: Option<&v1::CpuUsage>) -> Option<f64> {
     let (before, now) = (before?, now?);

@@ -39,7 +39,7 @@ pub(crate) struct StatspArgs {
     pub(crate) connection: Connection,
 }
 
-/// Shows them.
+/// Prints the usage.
 pub(crate) async fn run(args: &StatspArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let sampling = Sampling { watch: args.watch, interval: args.seconds, output: args.output };

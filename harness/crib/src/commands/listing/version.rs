@@ -21,16 +21,16 @@ pub(crate) struct VersionArgs {
     pub(crate) connection: Connection,
 }
 
-/// What is printed.
+/// The output.
 #[derive(Debug)]
 struct Version {
-    /// The version of this crate.
+    /// The version of this package.
     crib: &'static str,
     /// The version of the Container Runtime Interface.
     cri: &'static str,
-    /// The commit it was built from and its date, as far as the build knew.
+    /// The commit of the build and its date, if they were available.
     commit: Option<&'static str>,
-    /// What the runtime answered.
+    /// The runtime's response to Version.
     runtime: Option<v1::VersionResponse>,
 }
 
@@ -67,7 +67,7 @@ fn plain(version: &Version) -> String {
         format!("Container Runtime Interface {}", version.cri),
     ];
     if let Some(runtime) = &version.runtime {
-        // crictl's lines, with its spaces.
+        // The format of crictl, including its spaces.
         lines.push(format!("Version:  {}", runtime.version));
         lines.push(format!("RuntimeName:  {}", runtime.runtime_name));
         lines.push(format!("RuntimeVersion:  {}", runtime.runtime_version));

@@ -16,7 +16,7 @@ use crate::commands::measures::interruptible;
 use crate::commands::prelude::*;
 use crate::reported::{Destination, ensure_distinct, ensure_writable, write_file};
 
-/// The form of a report.
+/// A report format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
     Html,
@@ -24,7 +24,7 @@ enum Form {
     Markdown,
 }
 
-/// How results are shown and kept.
+/// Output options of the results.
 #[derive(Clone, Debug, Args)]
 struct Results {
     /// Output format
@@ -113,14 +113,14 @@ pub(crate) struct BenchArgs {
     pub(crate) connection: Endpoints,
 }
 
-/// What else can be done.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
     Compare(report::CompareArgs),
     Report(report::ReportArgs),
 }
 
-/// Measures, shows the results of an earlier benchmark, or compares two.
+/// Benchmarks runtimes, prints an earlier benchmark, or compares two.
 pub(crate) async fn run(args: &BenchArgs) -> Result<Exit, CallError> {
     match &args.command {
         Some(BenchCommand::Compare(args)) => report::compare_reports(args),
@@ -156,7 +156,7 @@ async fn bench(args: &BenchArgs) -> Result<Exit, CallError> {
     let bar = spinner();
     let has_terminal = io::stderr().is_terminal();
     let measuring = bench::bench(options, interrupt.clone(), |what| {
-        // Without a terminal for the bar, a line says what takes so long.
+        // Without a terminal for the spinner, a line names the current measurement.
         if has_terminal {
             bar.set_message(what.to_owned());
             bar.tick();
@@ -190,7 +190,7 @@ fn exit(error: &BenchError) -> Exit {
     }
 }
 
-/// The selected sections in their order; all of them if none is.
+/// The selected sections in their order; all sections if none is selected.
 fn sections(select: &[Section], skip: &[Section]) -> Result<Vec<Section>, CallError> {
     let selected = |section: &Section| select.is_empty() || select.contains(section);
     let all = Section::ALL.into_iter().filter(selected);
@@ -202,14 +202,14 @@ fn sections(select: &[Section], skip: &[Section]) -> Result<Vec<Section>, CallEr
     Ok(chosen)
 }
 
-/// What is measured by default or with `--quick`, changed by the other options.
+/// The effort of the benchmark: the default or that of `--quick`, changed by the other options.
 fn effort(args: &BenchArgs) -> Effort {
     let base = match args.quick {
         true => Effort::quick(),
         false => Effort::full(),
     };
     let mut sizes: Vec<usize> = args.sizes.iter().copied().map(usize::from).collect();
-    // Pods are only added.
+    // The sizes must increase, because pods are only added.
     sizes.sort_unstable();
     sizes.dedup();
     let levels: Vec<u32> = args.concurrency.iter().copied().map(u32::from).collect();
@@ -222,7 +222,7 @@ fn effort(args: &BenchArgs) -> Effort {
     }
 }
 
-/// What is being measured, on a terminal.
+/// A spinner that shows the current measurement on a terminal.
 fn spinner() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     match ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
@@ -231,7 +231,7 @@ fn spinner() -> ProgressBar {
     }
 }
 
-/// Prints the results, and writes reports.
+/// Prints the results and writes the reports.
 fn show(report: &Report, results: &Results) -> Result<(), CallError> {
     match results.output {
         Output::Text => {

@@ -24,7 +24,7 @@ use crate::commands::measures::interruptible;
 use crate::commands::prelude::*;
 use crate::reported::{Destination, ensure_distinct, ensure_writable, write_file};
 
-/// Which failures count.
+/// The lowest severity whose failures make the check fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum FailOn {
     /// Rules that a kubelet cannot work without.
@@ -48,14 +48,14 @@ enum Client {
     Full,
 }
 
-/// A runtime whose configuration can be printed.
+/// A runtime for which `--print-config` has a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Configurable {
     Containerd,
     Crio,
 }
 
-/// The form of a report.
+/// A report format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
     Html,
@@ -151,7 +151,7 @@ pub(crate) struct CheckArgs {
     pub(crate) connection: Endpoints,
 }
 
-/// What else can be done.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 enum CheckCommand {
     Compare(compare::CompareArgs),
@@ -183,7 +183,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         Client::Crictl => Profile::Crictl,
         Client::Full => Profile::Full,
     };
-    // A word that means a rule outside of the profile is no mistake.
+    // Selecting a rule outside the profile is not an error.
     let mut rules = check::choose(&check::all(), &args.select, &args.skip)
         .map_err(|error| CallError::Usage(error.to_string()))?;
     rules.retain(|rule| profile.has(rule));
@@ -221,7 +221,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
     logging::to_stderr(LogArgs { log_format: None, log_level: Some(LogLevel::Warn) });
     let interrupt = CancellationToken::new();
     let bar = bar(options.rules.len());
-    // On a terminal the bar shows how far it is.
+    // On a terminal, the progress bar replaces the lines of results.
     let mut lines = Lines { live: !io::stdout().is_terminal(), printed: Set::new() };
     let (mut failed, mut written) = (0, Ok(()));
     let checking = check::check(options, interrupt.clone(), |result| {
@@ -284,7 +284,7 @@ fn listed(rule: &Rule) -> String {
     )
 }
 
-/// How far it is, on a terminal.
+/// A progress bar on a terminal.
 fn bar(rules: usize) -> ProgressBar {
     let bar = ProgressBar::new(u64::try_from(rules).unwrap_or(u64::MAX));
     match ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
@@ -309,16 +309,16 @@ fn known(file: &Path) -> Result<Baseline, CallError> {
     Ok(baseline)
 }
 
-/// Prints lines that have words of the runtime in them.
+/// Prints lines that may contain text from the runtime; escapes control characters.
 fn print_lines(text: &str) -> Result<(), CallError> {
     print(&text.lines().map(escape_control).collect::<Vec<_>>().join("\n"))
 }
 
-/// The lines of the results, each printed once.
+/// Prints the line of each result once.
 struct Lines {
-    /// As soon as a rule has ended.
+    /// Whether lines are printed as soon as a rule has ended.
     live: bool,
-    /// The ids of the rules.
+    /// The ids of the rules whose lines were printed.
     printed: Set<&'static str>,
 }
 
@@ -360,7 +360,7 @@ fn show(
     print_lines(&summary(report))
 }
 
-/// A file of JSON, which may be shown on a terminal.
+/// A JSON file, safe to print on a terminal.
 fn document(value: &serde_json::Value) -> String {
     escape_json(&format!("{value:#}\n")).into_owned()
 }

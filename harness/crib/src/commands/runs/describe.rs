@@ -58,7 +58,7 @@ pub(crate) struct DescribeArgs {
     pub(crate) connection: Connection,
 }
 
-/// How pods are shown.
+/// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// Human-readable text.
@@ -70,7 +70,7 @@ enum Form {
     Yaml,
 }
 
-/// A pod, and its events if there is an agent.
+/// A pod, and its events if it has an agent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Described {
     #[serde(serialize_with = "api::manifest::pod_json::serialize")]
@@ -79,20 +79,20 @@ struct Described {
     events: Option<Vec<EventAnswer>>,
 }
 
-/// All that is shown.
+/// The JSON or YAML document.
 #[derive(Debug, Default, Serialize)]
 struct All {
     pods: Vec<Described>,
 }
 
-/// A pod that an agent told of, and how its runtime is chosen.
+/// A pod that an agent reports, and the option that selects its runtime.
 #[derive(Debug)]
 struct Known {
     choice: String,
     answer: PodAnswer,
 }
 
-/// Shows them.
+/// Prints the descriptions.
 pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let mut known = Vec::new();
@@ -131,7 +131,7 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
     exit
 }
 
-/// The pods of the agent beside a runtime, if it is that of a `crib run`.
+/// The pods that the agent of a runtime's `crib run` reports, if there is a run.
 fn of_agent(cri: &Cri) -> Result<Vec<Known>, CallError> {
     let answer = cri.ask_run(Request::Pods)?;
     let choice = cri.choice();
@@ -140,20 +140,20 @@ fn of_agent(cri: &Cri) -> Result<Vec<Known>, CallError> {
     Ok(known.collect())
 }
 
-/// The pod that an agent has with a uid.
+/// The pod with this uid, if an agent reports it.
 fn with_uid(known: &[Known], uid: &str) -> Option<Described> {
     let same = |known: &&Known| known.answer.pod.metadata.uid.as_deref() == Some(uid);
     known.iter().find(same).map(|known| Described::from(&known.answer))
 }
 
-/// The pod that is meant: one that an agent has, else one that only a runtime has.
+/// The pod that the argument names: one that an agent reports, or else one that only a runtime reports.
 async fn describe(all: &[Cri], known: &[Known], text: &str) -> Result<Described, CallError> {
     if let Some(answer) = choose(known, text)? {
         return Ok(Described::from(answer));
     }
     let (cri, sandbox) = find::pod(all, text).await?;
     let metadata = sandbox.metadata.unwrap_or_default();
-    // It was given by its id.
+    // The argument was an id, and an agent reports the pod.
     if let Some(described) = with_uid(known, &metadata.uid) {
         return Ok(described);
     }
@@ -167,7 +167,7 @@ impl From<&PodAnswer> for Described {
     }
 }
 
-/// The pod with a name; several that have it must be told apart by their namespaces or runs.
+/// The pod with this name. Fails if several match; the error lists namespaces or runs that distinguish them.
 fn choose<'a>(known: &'a [Known], text: &str) -> Result<Option<&'a PodAnswer>, CallError> {
     let (namespace, name) = find::namespace_and_name(text);
     let namespace_of =
@@ -177,7 +177,7 @@ fn choose<'a>(known: &'a [Known], text: &str) -> Result<Option<&'a PodAnswer>, C
         .filter(|known| known.answer.pod.metadata.name.as_deref() == Some(name))
         .filter(|known| namespace.is_none_or(|wanted| namespace_of(known) == wanted))
         .collect();
-    // A pod that ends may have a successor of the same name.
+    // A terminating pod may have a successor of the same name.
     let ends = |known: &Known| known.answer.pod.metadata.deletion_timestamp.is_some();
     if !fit.iter().all(|known| ends(known)) {
         fit.retain(|known| !ends(known));

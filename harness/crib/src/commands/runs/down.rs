@@ -1,4 +1,4 @@
-//! `crib down`: ends runs in the background, and removes what killed ones have left.
+//! `crib down`: ends background runs, and cleans up after killed ones.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const CODES: &str = "Exit codes:
     1  no run has this name, or an operation failed
     2  bad usage";
 
-/// How long the command of a run may take to answer: it has nothing to wait for.
+/// The timeout for a run's answer, which needs no waiting.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// End background runs (`crib run --name`) and remove their pods
@@ -49,32 +49,32 @@ pub(crate) struct DownArgs {
     live_dir: PathBuf,
 }
 
-/// The directories of runs, by their names. A name has several when earlier runs with it were killed.
+/// The directories of runs by name. A name has several directories if earlier runs with it were killed.
 type Runs = Map<RunName, Set<PathBuf>>;
 
-/// A run that was asked to end.
+/// A run that is ending.
 struct Ending {
     name: RunName,
     directory: PathBuf,
     connection: RunConnection,
-    /// Its pods before.
+    /// Its pods before the end.
     pods: Vec<PodAnswer>,
-    /// Its pods as they end.
+    /// Its pods with their deletion timestamps.
     ending: Vec<PodAnswer>,
 }
 
-/// How long the end takes before it is told which pods are waited for, and until it is told again.
+/// The delay after which the pods that are waited for are printed, and the interval at which they are printed again.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 const NEXT_WAIT: Duration = Duration::from_secs(5);
 
-/// Ends them. Called while the process has one thread.
+/// Ends the runs. Must be called while the process has a single thread.
 pub(crate) fn run(args: &DownArgs) -> Exit {
     let ended = known(args).and_then(|known| {
         let chosen = choose(known, &args.names, args.all)?;
         end(args, &chosen)?;
         Ok(chosen)
     });
-    // Only in a user namespace can an ordinary user remove what pods wrote as other users.
+    // Only inside a user namespace can a user other than root remove files that pods created with other user ids.
     let left = ended.and_then(|chosen| {
         let left = wait_for_locks(chosen.values().flatten())?;
         if !left.is_empty() && !nix::unistd::geteuid().is_root() {
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &DownArgs) -> Exit {
     finish(async { remove(args, left?).await })
 }
 
-/// The runs that live, and the directories that dead ones have left.
+/// The active runs, and the directories of dead runs.
 fn known(args: &DownArgs) -> Result<Runs, CallError> {
     let doing = format!("look for runs in {}", args.live_dir.display());
     let live = live::named_runs(&args.live_dir).map_err(failed(&doing))?;
@@ -98,7 +98,7 @@ fn known(args: &DownArgs) -> Result<Runs, CallError> {
     Ok(runs)
 }
 
-/// Those of the runs that are to end.
+/// Selects the runs to end.
 fn choose(mut known: Runs, names: &[RunName], all: bool) -> Result<Runs, CallError> {
     if all {
         return Ok(known);
@@ -113,7 +113,7 @@ fn choose(mut known: Runs, names: &[RunName], all: bool) -> Result<Runs, CallErr
     Ok(known)
 }
 
-/// Ends all runs at the same time, and waits until their commands have ended.
+/// Ends all runs concurrently, and waits until their commands have ended.
 fn end(args: &DownArgs, runs: &Runs) -> Result<(), CallError> {
     let mut ending = Vec::new();
     for (name, directories) in runs {
@@ -134,7 +134,7 @@ fn end(args: &DownArgs, runs: &Runs) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Waits for the end of a run, and says which pods it waits for, unless they are killed.
+/// Waits for the end of a run. Prints the pods that it waits for, unless they are killed.
 fn wait(run: &Ending, force: bool) -> io::Result<()> {
     let mut patience = FIRST_WAIT;
     while !run.connection.has_ended_within(patience)? {
@@ -142,7 +142,7 @@ fn wait(run: &Ending, force: bool) -> io::Result<()> {
         if force {
             continue;
         }
-        // A run that does not answer ends nevertheless.
+        // A run that does not answer is still ending.
         let pods = asked(&run.directory, Request::Pods).unwrap_or_default();
         let pods: Vec<(String, Timestamp)> = pods.iter().filter_map(end_of).collect();
         let pods = pods.iter().map(|(name, until)| (name.as_str(), *until));
@@ -153,7 +153,7 @@ fn wait(run: &Ending, force: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// The pods that a run answers with; none if its command has ended, or is ending.
+/// The pods in the response of a run; empty if its command has ended or is ending.
 fn asked(directory: &Path, request: Request) -> io::Result<Vec<PodAnswer>> {
     let Some(mut connection) = RunConnection::open(directory)? else {
         return Ok(Vec::new());
@@ -162,7 +162,7 @@ fn asked(directory: &Path, request: Request) -> io::Result<Vec<PodAnswer>> {
     Ok(connection.ask(request)?.unwrap_or_default().pods)
 }
 
-/// The name of a pod that ends, and the end of its grace period.
+/// The name of a terminating pod, and the end of its grace period.
 fn end_of(pod: &PodAnswer) -> Option<(String, Timestamp)> {
     let metadata = &pod.pod.metadata;
     let until = metadata.deletion_timestamp.as_ref()?;
@@ -177,7 +177,7 @@ fn has_ended(pod: &PodAnswer) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Asks a run to end; `None` if its command has ended.
+/// Requests the end of a run; `None` if its command has ended.
 fn ask_to_end(name: &RunName, directory: &Path, force: bool) -> Result<Option<Ending>, CallError> {
     let doing = format!("end run {name}");
     let open = || -> Result<_, CallError> {
@@ -202,12 +202,12 @@ fn ask_to_end(name: &RunName, directory: &Path, force: bool) -> Result<Option<En
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(silent(connection)),
         answer => answer.map_err(failed(&doing)),
     };
-    // A run that is ending already does not answer.
+    // A run that is already ending does not answer.
     let answer = ask(&mut connection, Request::End)?;
     if force && let Some(mut second) = open()? {
         ask(&mut second, Request::Kill)?;
     }
-    // Now it is known how long they may take.
+    // The pods now have their deletion grace periods.
     let ending = asked(directory, Request::Pods).map_err(failed(&doing))?;
     Ok(Some(Ending {
         name: name.clone(),
@@ -218,7 +218,7 @@ fn ask_to_end(name: &RunName, directory: &Path, force: bool) -> Result<Option<En
     }))
 }
 
-/// The directories that are still there when nothing uses them any more.
+/// Waits until no process uses the directories; locks and returns those that still exist.
 fn wait_for_locks<'a>(
     directories: impl Iterator<Item = &'a PathBuf>,
 ) -> Result<Vec<(PathBuf, RunLock)>, CallError> {
@@ -231,7 +231,7 @@ fn wait_for_locks<'a>(
     Ok(left)
 }
 
-/// Removes what runs have left that were killed together with their runtimes.
+/// Cleans up after runs that were killed together with their runtimes.
 async fn remove(args: &DownArgs, left: Vec<(PathBuf, RunLock)>) -> Result<Exit, CallError> {
     crib_run::adopt_orphans();
     for (directory, lock) in left {
@@ -250,7 +250,7 @@ async fn remove(args: &DownArgs, left: Vec<(PathBuf, RunLock)>) -> Result<Exit, 
     Ok(Exit::Success)
 }
 
-/// How long a pod may take to end: no time where its containers have.
+/// The grace period of a pod in seconds; 0 if it has ended.
 fn grace_seconds(pod: &PodAnswer) -> i64 {
     if has_ended(pod) {
         return 0;
@@ -260,7 +260,7 @@ fn grace_seconds(pod: &PodAnswer) -> i64 {
     pod.pod.metadata.deletion_grace_period_seconds.or(own).unwrap_or(30)
 }
 
-/// What a run ended with: its pods, by their phases.
+/// The number of a run's pods in each phase.
 fn summary(name: &RunName, pods: &[PodAnswer]) -> String {
     let mut phases: Map<&str, usize> = Map::new();
     for pod in pods {

@@ -1,4 +1,4 @@
-//! `crib explain-run`: what `crib run` would do with manifests, without doing it.
+//! `crib explain-run`: explains what `crib run` would do with manifests, without running them.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub(crate) struct ExplainRunArgs {
     output: Output,
 }
 
-/// Shows it.
+/// Prints the explanation.
 pub(crate) fn run(args: &ExplainRunArgs) -> Exit {
     let manifests = [args.manifests.as_slice(), &args.filename].concat();
     let mut inputs = match load(&manifests, args.how) {

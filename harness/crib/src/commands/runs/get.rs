@@ -1,4 +1,4 @@
-//! `crib get`: the objects of runs, as `kubectl get` shows those of a cluster.
+//! `crib get`: the objects of runs in the format of `kubectl get`.
 
 use crib_base::report::complain;
 use serde_json::{Value, json};
@@ -79,17 +79,17 @@ pub(crate) struct GetArgs {
     pub(crate) connection: Connection,
 }
 
-/// The objects that are shown, and what was asked for.
+/// The selected objects.
 struct Selected<'r> {
     found: Vec<Found<'r>>,
     several_kinds: bool,
-    /// One was asked for by its name.
+    /// Whether a single object was requested by name.
     single: bool,
-    /// Some were not found, and it was said.
+    /// Whether an object was not found, which was reported.
     missing: bool,
 }
 
-/// Shows them.
+/// Prints the objects.
 pub(crate) async fn run(args: &GetArgs) -> Result<Exit, CallError> {
     let all = with_runs(args.connection.open_all())?;
     if args.watch || args.watch_only {
@@ -119,7 +119,7 @@ pub(crate) async fn run(args: &GetArgs) -> Result<Exit, CallError> {
     if selected.missing { Err(CallError::AlreadyReported) } else { Ok(Exit::Success) }
 }
 
-/// The objects of kinds.
+/// The objects of the requested kinds.
 fn lists<'r>(
     args: &GetArgs,
     runs: &'r [RunObjects],
@@ -133,7 +133,7 @@ fn lists<'r>(
     Ok(Selected { found, several_kinds, single: false, missing: false })
 }
 
-/// The objects with names. Those that are missing are reported.
+/// The objects with the requested names. Reports missing ones.
 fn all_named<'r>(
     args: &GetArgs,
     runs: &'r [RunObjects],
@@ -164,7 +164,7 @@ fn sorted<'r>(args: &GetArgs, mut found: Vec<Found<'r>>) -> Result<Vec<Found<'r>
     Ok(found)
 }
 
-/// Refuses flags that exclude each other.
+/// Rejects flags that exclude each other.
 fn check(args: &GetArgs, wanted: &Wanted) -> Result<(), CallError> {
     let refuse = |problem: &str| Err(CallError::Usage(problem.to_owned()));
     match wanted {
@@ -182,7 +182,7 @@ fn check(args: &GetArgs, wanted: &Wanted) -> Result<(), CallError> {
     }
 }
 
-/// The objects of a kind, in the order of namespaces, names and runs.
+/// The objects of a kind, sorted by namespace, name and run.
 fn list<'r>(args: &GetArgs, runs: &'r [RunObjects], resource: &Resource) -> Vec<Found<'r>> {
     let mut found = of_kind(runs, resource);
     found.retain(|found| is_selected(args, resource, found.object));
@@ -191,7 +191,7 @@ fn list<'r>(args: &GetArgs, runs: &'r [RunObjects], resource: &Resource) -> Vec<
     found
 }
 
-/// Whether an object of a kind is in the namespace and has the labels and fields.
+/// Whether an object matches the namespace and the selectors.
 fn is_selected(args: &GetArgs, resource: &Resource, object: &Value) -> bool {
     let namespace = metadata(object, "namespace");
     (args.all_namespaces || !resource.namespaced || namespace == args.namespace)

@@ -23,7 +23,7 @@ pub(crate) struct RolloutArgs {
     pub(crate) command: RolloutCommand,
 }
 
-/// What about them.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RolloutCommand {
     Status(StatusArgs),
@@ -63,7 +63,7 @@ pub(crate) struct StatusArgs {
     pub(crate) connection: Endpoints,
 }
 
-/// Shows it.
+/// Prints the status.
 pub(crate) async fn run(args: &RolloutArgs) -> Result<Exit, CallError> {
     let RolloutCommand::Status(args) = &args.command;
     let deadline = args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -92,7 +92,7 @@ fn objects(args: &StatusArgs, watch: &RunWatch) -> Result<Vec<(Resource, String)
     }
 }
 
-/// Prints each step of a rollout until it is done.
+/// Prints the progress of a rollout until it is done.
 async fn follow(
     args: &StatusArgs,
     watch: &mut RunWatch,

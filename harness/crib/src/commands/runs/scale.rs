@@ -1,4 +1,4 @@
-//! `crib scale`: changes how many pods a Deployment or its kind has, as `kubectl scale` does.
+//! `crib scale`: sets the number of pods of a Deployment or similar object, as `kubectl scale` does.
 
 use crib_base::report::complain;
 use crib_base::run_socket::{Request, Scale};
@@ -37,7 +37,7 @@ pub(crate) struct ScaleArgs {
     pub(crate) connection: Endpoints,
 }
 
-/// Scales the objects, each of them also if another one cannot be.
+/// Scales the objects; continues if one fails.
 pub(crate) fn run(args: &ScaleArgs) -> Result<Exit, CallError> {
     let all = with_runs(args.connection.open_all())?;
     let known = runs(&all)?;
@@ -70,7 +70,7 @@ fn objects<'r>(args: &ScaleArgs, runs: &'r [RunObjects]) -> Result<Vec<Found<'r>
     }
 }
 
-/// Has the run of an object scale it.
+/// Sends the request to scale an object to its run.
 fn scale(args: &ScaleArgs, all: &[Cri], found: &Found<'_>) -> Result<(), CallError> {
     let text = |field: &str| found.object[field].as_str().unwrap_or_default().to_owned();
     let request = Request::Scale(Scale {

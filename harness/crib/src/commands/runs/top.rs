@@ -1,4 +1,4 @@
-//! `crib top`: what pods use of the machine, as `kubectl top pod` shows it.
+//! `crib top`: the resource usage of pods in the format of `kubectl top pod`.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use crate::commands::prelude::*;
 
 use crate::objects::selectors::Labels;
 
-/// The time between the two measurements of which CPU usage is the difference.
+/// The interval between the two samples from which CPU usage is computed.
 const INTERVAL: Duration = Duration::from_secs(1);
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -53,7 +53,7 @@ pub(crate) struct TopArgs {
     pub(crate) connection: Connection,
 }
 
-/// What uses the machine.
+/// A kind whose usage can be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Resource {
     /// Pods.
@@ -61,14 +61,14 @@ enum Resource {
     Pod,
 }
 
-/// What is compared.
+/// The sort key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SortBy {
     Cpu,
     Memory,
 }
 
-/// Shows it.
+/// Prints the usage.
 pub(crate) async fn run(args: &TopArgs) -> Result<Exit, CallError> {
     let Resource::Pod = args.resource;
     let all = match args.connection.open_all() {
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: &TopArgs) -> Result<Exit, CallError> {
     Ok(Exit::Success)
 }
 
-/// A running container at one time.
+/// A sample of a running container.
 #[derive(Clone, Debug)]
 struct Measured {
     namespace: String,
@@ -104,7 +104,7 @@ struct Measured {
     memory: u64,
 }
 
-/// The containers of the pods that are shown, by their ids.
+/// The samples of the selected pods' containers, by container id.
 type Measurement = HashMap<String, Measured>;
 
 async fn measure(args: &TopArgs, all: &[Cri]) -> Result<Measurement, CallError> {
@@ -157,16 +157,16 @@ fn is_shown(args: &TopArgs, pod: &v1::PodSandbox) -> bool {
         && args.selector.as_ref().is_none_or(|selector| selector.accept(label))
 }
 
-/// What a pod or a container uses.
+/// The usage of a pod or container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Usage {
     name: String,
-    /// Thousandths of a core.
+    /// Millicores.
     cpu: u64,
     memory: u64,
 }
 
-/// A pod and its containers.
+/// The usage of a pod and its containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PodUsage {
     namespace: String,
@@ -174,7 +174,7 @@ struct PodUsage {
     containers: Vec<Usage>,
 }
 
-/// The usage of containers that ran at both times, by pod.
+/// The usage of containers that are in both samples, by pod.
 fn usage(before: &Measurement, now: &Measurement) -> Vec<PodUsage> {
     let mut pods: Map<&str, PodUsage> = Map::new();
     for (id, measured) in now {
@@ -195,7 +195,7 @@ fn usage(before: &Measurement, now: &Measurement) -> Vec<PodUsage> {
     pods.into_values().collect()
 }
 
-/// Thousandths of a core from hundredths, rounded up as kubectl does.
+/// Converts hundredths of a core to millicores, rounded up as in kubectl.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -285,7 +285,7 @@ mod tests {
         let mut shown: Vec<_> =
             found.iter().map(|of| (of.pod.name.as_str(), of.pod.cpu, of.pod.memory)).collect();
         shown.sort_unstable();
-        // One that has just started has no CPU usage yet.
+        // A container that has just started has no CPU usage yet.
         assert_eq!(shown, [("db", 0, 30), ("web", 101 + 201, 30)]);
     }
 

@@ -1,4 +1,4 @@
-//! `crib volume`: lists and removes the volumes of claims.
+//! `crib volume`: lists and removes PersistentVolumeClaim volumes.
 
 use std::io;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(crate) struct VolumeArgs {
     command: VolumeCommand,
 }
 
-/// What can be done with volumes.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 enum VolumeCommand {
     #[command(alias = "list")]
@@ -84,7 +84,7 @@ struct RmArgs {
     volumes: VolumesDirArgs,
 }
 
-/// Does what was asked. Called while the process has one thread.
+/// Executes the subcommand. Must be called while the process has a single thread.
 pub(crate) fn run(args: &VolumeArgs) -> Exit {
     match &args.command {
         VolumeCommand::Ls(args) => {
@@ -106,7 +106,7 @@ fn directories(base: Result<std::path::PathBuf, String>) -> Result<ClaimDirector
     base.map(ClaimDirectories::new).map_err(CallError::Usage)
 }
 
-/// Only in the user namespace of their pods can an ordinary user remove what these wrote as other users.
+/// Only inside the pods' user namespace can a user other than root remove files that pods created with other user ids.
 fn enter() -> Result<(), CallError> {
     if nix::unistd::geteuid().is_root() {
         return Ok(());
@@ -143,7 +143,7 @@ fn document(all: &[ClaimDirectory]) -> Value {
     json!({"volumes": volumes.collect::<Vec<_>>()})
 }
 
-/// When a volume was made, in nanoseconds since 1970.
+/// The creation time of a volume in nanoseconds since 1970.
 fn created(volume: &ClaimDirectory) -> Option<i64> {
     let since = volume.created?.duration_since(UNIX_EPOCH).ok()?;
     i64::try_from(since.as_nanos()).ok()
@@ -186,7 +186,7 @@ async fn remove(args: &RmArgs, directories: &ClaimDirectories) -> Result<Exit, C
     .await
 }
 
-/// A claim as it is named on the command line, and in the list.
+/// The name of a claim in the format of the command line and of the list.
 fn claim_name(text: &str) -> ClaimName {
     match text.split_once('/') {
         Some((namespace, name)) => ClaimName::new(namespace, name),

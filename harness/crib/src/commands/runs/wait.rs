@@ -1,4 +1,4 @@
-//! `crib wait`: returns when objects of runs are in a state, as `kubectl wait` does.
+//! `crib wait`: waits until objects of runs meet a condition, as `kubectl wait` does.
 
 use std::str::FromStr;
 
@@ -17,7 +17,7 @@ mod condition;
 
 use condition::Condition;
 
-/// What kubectl takes a negative timeout for.
+/// A negative timeout, as in kubectl.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Wait until objects of `crib run` meet a condition, as kubectl wait does
@@ -65,7 +65,7 @@ pub(crate) struct WaitArgs {
     pub(crate) connection: Endpoints,
 }
 
-/// How long it may take.
+/// The value of --timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limit(Duration);
 
@@ -81,7 +81,7 @@ impl FromStr for Limit {
     }
 }
 
-/// An object that is waited for.
+/// An object to wait for.
 #[derive(Clone, Debug)]
 struct Target {
     /// The index of its run.
@@ -91,15 +91,15 @@ struct Target {
     name: String,
 }
 
-/// How long is waited.
+/// When waiting ends.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
     until: Instant,
-    /// It is looked once.
+    /// Whether the condition is checked only once.
     once: bool,
 }
 
-/// Waits.
+/// Waits for the conditions.
 pub(crate) async fn run(args: &WaitArgs) -> Result<Exit, CallError> {
     let once = args.timeout.0.is_zero();
     let patience = Patience { until: Instant::now() + args.timeout.0.min(WEEK), once };
@@ -136,7 +136,7 @@ pub(crate) async fn run(args: &WaitArgs) -> Result<Exit, CallError> {
     if failed { Err(CallError::AlreadyReported) } else { Ok(Exit::Success) }
 }
 
-/// Waits until there is what is named, or one object at least.
+/// Waits until all named objects exist, or at least one object matches.
 async fn created(
     args: &WaitArgs,
     watch: &mut RunWatch,
@@ -159,7 +159,7 @@ async fn created(
     }
 }
 
-/// The objects that the arguments mean now, and those that are missing.
+/// The objects that currently match the arguments, and errors for missing ones.
 fn targets(args: &WaitArgs, watch: &RunWatch) -> Result<(Vec<Target>, Vec<CallError>), CallError> {
     let runs = watch.runs();
     let objects: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
@@ -207,7 +207,7 @@ fn targets(args: &WaitArgs, watch: &RunWatch) -> Result<(Vec<Target>, Vec<CallEr
 }
 
 impl Target {
-    /// The object as it is now, if it is there.
+    /// The current object, if it exists.
     fn object<'w>(&self, watch: &'w RunWatch) -> Option<&'w Value> {
         let run = watch.runs().get(self.run)?;
         run.objects.iter().find(|object| self.is(object))
@@ -219,7 +219,7 @@ impl Target {
             && metadata(object, "namespace") == self.namespace
     }
 
-    /// Waits until it meets a condition.
+    /// Waits until the object meets a condition.
     async fn meets(
         &self,
         condition: &Condition,

@@ -58,7 +58,7 @@ pub(crate) struct AgentArgs {
     settings: Settings,
 }
 
-/// Runs until a signal. Called while the process has one thread.
+/// Runs until a signal. Must be called while the process has a single thread.
 pub(crate) fn run(args: AgentArgs) -> Result<Exit, Exit> {
     let file = args.config.as_deref().map(read_config).transpose();
     let (document, unknown) = or_say(file, Exit::BadInput)?.unwrap_or_default();
@@ -67,7 +67,7 @@ pub(crate) fn run(args: AgentArgs) -> Result<Exit, Exit> {
     Start::new(args.runtime_endpoint, args.settings, checked, unknown).run()
 }
 
-/// The fields that a kubelet's configuration file sets, and the names of those that there are not.
+/// The fields that a KubeletConfiguration file sets, and the names of unknown fields.
 fn read_config(path: &Path) -> Result<(Document, Vec<String>), String> {
     let text = named_text::read_text(path)
         .map_err(|error| format!("failed to read --config {}: {error}", path.display()))?;

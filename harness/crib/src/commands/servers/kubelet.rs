@@ -1,7 +1,7 @@
-//! `crib kubelet`: the agent with a kubelet's command line and a kubelet's defaults.
+//! `crib kubelet`: the agent with the kubelet's command line and defaults.
 //!
-//! `flags` ◆ is the table of the flags, `values` ◆ reads them, `configuration` lays files and flags over each other. From there on it is
-//! the agent of `crib agent`.
+//! `flags` ◆ is the table of flags, `values` ◆ parses their values, and `configuration` merges files and flags. The agent is the
+//! same as in `crib agent`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ mod values;
 
 use flags::{Target, flags};
 
-/// Where a kubelet keeps everything.
+/// The kubelet's root directory.
 const ROOT_DIR: &str = "/var/lib/kubelet";
 
 const EXAMPLES: &str = "Examples:
@@ -40,14 +40,14 @@ in a kubelet: --anonymous-auth true, --authentication-token-webhook false, --aut
 it does not support, and warns about those without effect. The exit code is 1 after any error. The agent notifies systemd \
 (Type=notify, WatchdogSec=).";
 
-/// The flags that were given, with their texts in order.
+/// The given flags, with their values in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KubeletArgs {
     given: Given,
     version: Option<String>,
 }
 
-/// The texts of each flag that was given.
+/// The values of each given flag.
 type Given = Map<&'static str, Vec<String>>;
 
 impl FromArgMatches for KubeletArgs {
@@ -90,7 +90,7 @@ impl Args for KubeletArgs {
     }
 }
 
-/// The words of a command line in which flags may be written with underscores.
+/// The arguments, with underscores in flag names replaced by hyphens.
 pub(crate) fn with_hyphens(words: Vec<OsString>) -> Vec<OsString> {
     let word = |word: OsString| match word.to_str().and_then(|text| text.strip_prefix("--")) {
         Some(flag) => {
@@ -102,7 +102,7 @@ pub(crate) fn with_hyphens(words: Vec<OsString>) -> Vec<OsString> {
     words.into_iter().map(word).collect()
 }
 
-/// Runs until a signal. Called while the process has one thread. A kubelet has one exit code for all errors.
+/// Runs until a signal. Must be called while the process has a single thread. A kubelet exits with the same code for all errors.
 pub(crate) fn run(args: &KubeletArgs) -> Exit {
     run_or_fail(args).unwrap_or(Exit::Failed)
 }
@@ -126,7 +126,7 @@ fn run_or_fail(args: &KubeletArgs) -> Result<Exit, Exit> {
     Start::new(None, own.settings(), checked, unknown).warn("flags have no effect", unused).run()
 }
 
-/// What `--version` prints; `None`: nothing.
+/// The output of `--version`; `None` without the flag.
 fn version(flag: Option<&str>) -> Result<Option<String>, String> {
     let version = kube_node::VERSION;
     match flag {
@@ -143,7 +143,7 @@ fn version(flag: Option<&str>) -> Result<Option<String>, String> {
     }
 }
 
-/// What flags say that is no field of the configuration.
+/// The flags that are not configuration fields.
 #[derive(Debug)]
 struct Own {
     root_dir: PathBuf,
@@ -227,7 +227,7 @@ impl Own {
             cert_dir: path("cert-dir"),
             kubeconfig,
             bootstrap_kubeconfig,
-            // As the API server has the names of nodes.
+            // Node names are in lower case.
             node_name: text("hostname-override").map(|name| name.trim().to_lowercase()),
             node_ip: addresses(text("node-ip").as_deref().unwrap_or_default())?,
             node_labels: labels,
@@ -242,7 +242,7 @@ impl Own {
         })
     }
 
-    /// The settings of an agent to which the whole node belongs.
+    /// The settings of an agent that manages the whole node.
     fn settings(self) -> Settings {
         let mut settings = Settings {
             adopt_node: true,
@@ -270,7 +270,7 @@ impl Own {
     }
 }
 
-/// The addresses of `--node-ip`. 0.0.0.0 stands for that of the default route.
+/// The addresses of `--node-ip`. 0.0.0.0 means the source address of the default route.
 fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     let texts = text.split(',').map(str::trim).filter(|text| !text.is_empty());
     let addresses = texts.map(|text| {

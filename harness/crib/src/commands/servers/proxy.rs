@@ -1,4 +1,4 @@
-//! `crib proxy`: stands between a client and a runtime, records the calls, and makes the runtime faulty.
+//! `crib proxy`: forwards a client's calls to a runtime, records them, and injects faults.
 
 mod ctl;
 mod replay;
@@ -59,7 +59,7 @@ pub(crate) struct ProxyArgs {
     serve: Option<ServeArgs>,
 }
 
-/// What else a proxy does.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 enum ProxyCommand {
     Record(serve::RecordArgs),
@@ -68,7 +68,7 @@ enum ProxyCommand {
     Ctl(ctl::CtlArgs),
 }
 
-/// Serves until a signal, or does what the subcommand says.
+/// Serves until a signal, or executes the subcommand.
 pub(crate) async fn run(args: &ProxyArgs) -> Result<Exit, CallError> {
     match (&args.command, &args.serve) {
         (Some(ProxyCommand::Record(args)), _) => serve(&args.serve, Some(&args.file)).await,
@@ -76,12 +76,12 @@ pub(crate) async fn run(args: &ProxyArgs) -> Result<Exit, CallError> {
         (Some(ProxyCommand::Lint(args)), _) => replay::run_lint(args),
         (Some(ProxyCommand::Ctl(args)), _) => ctl::run(args).await,
         (None, Some(serving)) => serve(serving, args.trace.as_deref()).await,
-        // The parser demands the arguments where there is no subcommand.
+        // The parser requires the arguments without a subcommand.
         (None, None) => Ok(Exit::BadInput),
     }
 }
 
-/// Reads the calls of a recording of at most `most` bytes, and says so if its last line is not whole.
+/// Reads the calls of a recording of at most `most` bytes. Warns if its last line is incomplete.
 fn read_each(file: &Path, most: u64, take: impl FnMut(RecordedCall)) -> Result<(), CallError> {
     let shown = file.display();
     let unread = |error: io::Error| {

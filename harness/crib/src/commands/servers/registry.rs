@@ -55,7 +55,7 @@ pub(crate) struct RegistryArgs {
     log: LogArgs,
 }
 
-/// Serves until a signal or, if asked, the end of standard input.
+/// Serves until a signal or, with --until-stdin-closes, the end of standard input.
 pub(crate) fn run(args: &RegistryArgs) -> Result<Exit, Exit> {
     logging::to_stderr(args.log);
     let tokio = event_loop(Builder::new_multi_thread().worker_threads(2), 6)?;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &RegistryArgs) -> Result<Exit, Exit> {
 }
 
 async fn serve(args: &RegistryArgs) -> Result<Exit, Exit> {
-    // Before anything is made that has to be removed.
+    // Before any resource exists that needs cleaning up.
     let mut signals = or_failed("listen for signals", Signals::listen())?;
     let mut options =
         Registry::with().listen(args.listen).auth(args.auth.clone().unwrap_or_default());
@@ -115,7 +115,7 @@ async fn serve_images(
     Ok(Exit::Success)
 }
 
-/// Writes what others wait for, the line on standard output last.
+/// Writes the CA file, the ready file and the line on standard output, in this order.
 fn announce(args: &RegistryArgs, registry: &Registry) -> Result<(), String> {
     let write = |file: &Path, text: &str| {
         std::fs::write(file, text)
@@ -133,7 +133,7 @@ fn announce(args: &RegistryArgs, registry: &Registry) -> Result<(), String> {
         } else if kind.is_ok_and(|kind| !kind.is_file()) {
             write(file, &text)?;
         } else {
-            // Renamed into place, so that no reader sees half of it.
+            // Renamed into place, so that no reader sees an incomplete file.
             let mut unfinished = file.clone().into_os_string();
             unfinished.push(".new");
             write(Path::new(&unfinished), &text)?;
@@ -145,7 +145,7 @@ fn announce(args: &RegistryArgs, registry: &Registry) -> Result<(), String> {
         .map_err(|error| format!("failed to write to standard output: {error}"))
 }
 
-/// Writes to a FIFO once it has a reader. Meanwhile the registry serves.
+/// Writes to a FIFO when it has a reader, on a separate thread, so that the registry is not blocked.
 fn write_to_reader(file: PathBuf, text: String) -> Result<(), String> {
     let writing = move || {
         if let Err(error) = std::fs::write(&file, text) {
@@ -156,7 +156,7 @@ fn write_to_reader(file: PathBuf, text: String) -> Result<(), String> {
     thread.map(drop).map_err(|error| format!("failed to start a thread: {error}"))
 }
 
-/// `PATH=NAME:TAG`, unless there is a file of that name.
+/// Splits `PATH=NAME:TAG`, unless a file with the whole name exists.
 pub(crate) fn path_and_name(text: &str) -> (&Path, Option<&str>) {
     match text.split_once('=') {
         Some((path, name)) if !Path::new(text).exists() => (Path::new(path), Some(name)),

@@ -1,4 +1,4 @@
-//! `crib runtime`: the Container Runtime Interface on a unix socket.
+//! `crib runtime`: serves the Container Runtime Interface on a unix socket.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -77,31 +77,32 @@ pub(crate) struct RuntimeArgs {
     /// Start a new session, so that a hang-up of the terminal does not end the runtime
     #[arg(long, hide = true)]
     own_session: bool,
-    /// A directory that is removed after everything else
+    /// Directory to remove after everything else
     #[arg(long, hide = true)]
     remove_at_end: Option<PathBuf>,
-    /// Where to say that this runtime is there, for as long as it lives
+    /// Directory in which to register this runtime while it runs
     #[arg(long, hide = true)]
     live_dir: Option<PathBuf>,
-    /// For tests: how many seconds a keeper may take for any call
+    /// For tests: timeout of calls to a keeper
     #[arg(long, hide = true, value_name = "SECONDS")]
     keeper_deadline: Option<u64>,
-    /// For tests: below which directory the files of the kernel's security modules are
+    /// For tests: directory of the files of the kernel's security modules
     #[arg(long, hide = true)]
     kernel_files: Option<PathBuf>,
     #[command(flatten)]
     log: LogArgs,
 }
 
-/// Threads of a runtime, with its processes, without pods.
+/// The number of threads and processes of a runtime without pods.
 const THREADS: usize = 16;
 
-/// Serves until a signal or, if asked, the end of standard input. Called while the process has one thread.
+/// Serves until a signal or, with --until-stdin-closes, the end of standard input. Must be called while the process has a single
+/// thread.
 pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
-    // Inherited descriptors must not reach plugins, helpers and containers.
+    // Inherited descriptors must not leak into plugins, helpers and containers.
     runtime_fake::set_close_on_exec();
     if args.own_session {
-        // It fails for the leader of a process group only, which then has what it needs.
+        // setsid fails only for a process group leader, which a hang-up of the terminal does not reach either.
         let _ = nix::unistd::setsid();
     }
     logging::to_stderr(args.log);
@@ -113,7 +114,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     let state_dir = args.state_dir.clone().map_or_else(|| default_dir("crib"), Ok);
     let remedy = |problem| format!("{problem}: set a directory for state with --state-dir");
     let state_dir = or_say(state_dir.map_err(remedy), Exit::BadInput)?;
-    // Keepers leave this working directory, and get paths below this one.
+    // Keepers change their working directory, and receive paths below this one.
     let state_dir = std::path::absolute(&state_dir).unwrap_or(state_dir);
     let endpoint = args.listen.clone().unwrap_or_else(|| {
         let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -122,7 +123,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     });
     let entered = runtime_fake::enter(args.isolation, Some(&state_dir));
     let Entered { isolation, reason } = or_complain(entered, Exit::NoRuntime)?;
-    // Until its end: nobody else removes what it removes then.
+    // Held until the end, so that no other process removes the directory first.
     let _lock = args.remove_at_end.as_deref().and_then(|dir| RunLock::share(dir).ok());
     let group = args.socket_group.as_deref().map(|name| group_here(group_of(name)?, isolation));
     let group = or_say(group.transpose(), Exit::BadInput)?;
@@ -136,7 +137,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     let mut tokio = Builder::new_multi_thread();
     tokio.worker_threads(2).on_thread_start(runtime_fake::take_short_turns);
     let tokio = event_loop(&mut tokio, 0)?;
-    // Where nothing but serving can fail any more, which removes the socket.
+    // Bound as late as possible: after this, only serving can fail, which removes the socket.
     let listener = or_complain(listen(endpoint.path(), group), Exit::NoRuntime)?;
     let entry = match &args.live_dir {
         Some(directory) => live::Entry::add(directory, &endpoint)
@@ -170,11 +171,11 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     let ended = tokio.block_on(serve(config, listener, &endpoint, shutdown));
     drop(entry);
     tokio.shutdown_background();
-    // Another server has the path only if the socket was removed by hand.
+    // Another server could use the path only if the socket was removed by hand.
     let _ = std::fs::remove_file(endpoint.path());
     if args.remove_at_end.is_some() {
         shutdown::while_it_removes();
-        // Removal may take long; the parent extends its limit. Standard output may be closed.
+        // Removal may take long; the parent extends its timeout. Standard output may be closed.
         let _ = writeln!(std::io::stdout(), "{REMOVING}");
     }
     if ephemeral && let Err(error) = runtime_fake::delete_trash(&state_dir) {
@@ -199,7 +200,7 @@ fn group_of(name: &str) -> Result<Gid, String> {
     }
 }
 
-/// The number that a group of the caller's has where the daemon is now: in its user namespace, if it moved into one.
+/// The group id inside the daemon's user namespace, if it entered one.
 fn group_here(group: Gid, isolation: Isolation) -> Result<Gid, String> {
     if !matches!(isolation, Isolation::Rootless { .. }) {
         return Ok(group);
@@ -232,7 +233,7 @@ async fn serve(
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint, %state_dir, %isolation, "starting");
     let serving = runtime_fake::serve(listener, config, shutdown.clone());
     tokio::pin!(serving);
-    // The parent waits for this line, so it is printed after the first call was answered.
+    // The parent waits for this line, so it is printed only after the first call has succeeded.
     let socket = endpoint.to_string();
     let ended = tokio::select! {
         ended = &mut serving => ended,
@@ -243,7 +244,7 @@ async fn serve(
                 }
                 serving.await
             }
-            // Asked to end before it could answer: it still has to put everything away.
+            // The runtime was asked to end before it could answer; it still has to clean up.
             Err(_) if shutdown.is_cancelled() => serving.await,
             Err(error) => {
                 complain(&error);
@@ -256,7 +257,7 @@ async fn serve(
     or_complain(ended, Exit::NoRuntime).map(|()| Exit::Success)
 }
 
-/// A thread of its own, because reading standard input cannot be given up; it ends with the process.
+/// Uses a separate thread, because a blocking read of standard input cannot be cancelled; it ends with the process.
 fn stop_at_end_of_stdin(shutdown: &CancellationToken, bound: Duration) {
     let token = shutdown.clone();
     std::thread::spawn(move || {

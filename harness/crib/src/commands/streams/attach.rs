@@ -36,7 +36,7 @@ pub(crate) struct AttachArgs {
     pub(crate) connection: Connection,
 }
 
-/// Attaches.
+/// Attaches to the container.
 pub(crate) async fn run(args: &AttachArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let found = find::container_of(&all, &args.container, &args.container_name, Best::ToConnect);

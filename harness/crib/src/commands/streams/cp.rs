@@ -64,11 +64,11 @@ pub(crate) struct CpArgs {
 struct Reached<'a> {
     cri: &'a Cri,
     id: String,
-    /// The runtime copies files itself.
+    /// Whether the runtime implements the copy calls.
     own: bool,
 }
 
-/// Runs it.
+/// Copies the files.
 pub(crate) async fn run(args: &CpArgs) -> Result<Exit, CallError> {
     let usage = |message: &str| Err(CallError::Usage(message.to_owned()));
     let (from, to) = (end::parse(&args.from)?, end::parse(&args.to)?);
@@ -101,7 +101,7 @@ pub(crate) async fn run(args: &CpArgs) -> Result<Exit, CallError> {
     }
 }
 
-/// Says what was left out.
+/// Prints what was skipped.
 fn told(notes: Vec<String>) -> Exit {
     notes.iter().for_each(|note| say(&format!("skipped {note}")));
     Exit::Success
@@ -110,7 +110,7 @@ fn told(notes: Vec<String>) -> Exit {
 async fn reach<'a>(all: &'a [Cri], name: &str, args: &CpArgs) -> Result<Reached<'a>, CallError> {
     let found = find::container_of(all, name, &args.container_name, Best::ToConnect);
     let find::Meant { cri, container, .. } = found.await?;
-    // Of no container: a runtime that has the call says so.
+    // A call without a container id: a runtime that implements the call returns an error other than UNIMPLEMENTED.
     let mut client = cri.runtime.files.clone();
     let probe = async { client.read(ReadRequest::default()).await };
     let own = match cri.call("Read", probe).await {
@@ -163,9 +163,9 @@ async fn upload(
     }
 }
 
-/// What is copied into a container.
+/// The data to copy into a container.
 enum Archive {
-    /// A file or directory, which is packed when its name there is known.
+    /// A file or directory; packed once its name in the container is known.
     Local(PathBuf),
     /// A tar archive from standard input.
     Standard,
@@ -175,7 +175,7 @@ impl Archive {
     fn of(end: &End) -> Result<Self, CallError> {
         match end {
             End::Local(path) => {
-                // Before anything is asked of a runtime.
+                // Fails early, before any call to a runtime.
                 Source::open(&Root::own(), path)?;
                 Ok(Self::Local(path.clone()))
             }
@@ -183,7 +183,7 @@ impl Archive {
         }
     }
 
-    /// What it is called; empty if its members are unpacked by their own names.
+    /// The name of the copy; empty if the members are unpacked under their own names.
     fn name(&self) -> String {
         match self {
             Self::Local(path) => match Source::name(path) {
@@ -194,7 +194,7 @@ impl Archive {
         }
     }
 
-    /// Begins to pack it, under a name of its own or the given one.
+    /// Starts packing, with the original name or the given one.
     fn begin(self, name: Option<&OsStr>) -> Result<Packing, CallError> {
         match self {
             Self::Local(path) => {
@@ -218,7 +218,8 @@ struct Packing {
 }
 
 impl Packing {
-    /// What was left out, once the receiver has ended: a failure to read a local file is the cause of the receiver's.
+    /// Waits for the packing, and returns what was skipped. If reading a local file failed, the receiver's error is only a
+    /// consequence.
     async fn ended(
         self,
         received: Result<Vec<String>, CallError>,
@@ -236,7 +237,7 @@ impl Packing {
     }
 }
 
-/// Where an archive from a container goes.
+/// The destination of an archive from a container.
 struct Sink {
     /// `None`: standard output.
     chunks: Option<mpsc::Sender<io::Result<Bytes>>>,
@@ -254,7 +255,7 @@ impl Sink {
         Self { chunks: Some(chunks), unpacked }
     }
 
-    /// Takes the next bytes; false if no more are wanted, for [`Self::ended`] to say why.
+    /// Consumes data; returns false if no more data is needed, in which case [`Self::ended`] returns the reason.
     async fn take(&self, bytes: Bytes) -> Result<bool, CallError> {
         match &self.chunks {
             Some(chunks) => Ok(chunks.send(Ok(bytes)).await.is_ok()),
@@ -265,10 +266,11 @@ impl Sink {
         }
     }
 
-    /// What was left out, once the sender has ended. Its failure is told before that of a cut archive.
+    /// Waits for the unpacking, and returns what was skipped. The sender's error takes precedence over the error of a truncated
+    /// archive.
     async fn ended(self, sent: Result<Vec<String>, CallError>) -> Result<Vec<String>, CallError> {
         if let (Some(chunks), Err(_)) = (&self.chunks, &sent) {
-            // What came is not all.
+            // The received data is incomplete.
             let _ = chunks.send(Err(io::Error::other("failed to read the data to copy"))).await;
         }
         drop(self.chunks);

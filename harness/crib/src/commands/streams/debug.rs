@@ -14,7 +14,7 @@ use super::logs;
 use crate::commands::prelude::*;
 use crate::stream::TransportArgs;
 
-/// The time between two questions whether the container runs.
+/// The interval at which the container's state is polled.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Add an ephemeral container with debugging tools to a running pod
@@ -70,7 +70,7 @@ pub(crate) struct DebugArgs {
     pub(crate) connection: Connection,
 }
 
-/// Runs it.
+/// Adds the container.
 pub(crate) async fn run(args: &DebugArgs) -> Result<Exit, CallError> {
     if args.interactive && args.tty && !io::stdin().is_terminal() {
         let message =
@@ -135,7 +135,7 @@ fn container(args: &DebugArgs, name: &str) -> EphemeralContainer {
         env: (!args.env.is_empty()).then(|| env.collect()),
         image_pull_policy: args.image_pull_policy.clone(),
         stdin: args.interactive.then_some(true),
-        // The end of what is piped into it is that of its standard input, and not of the command before all its output.
+        // When piped input ends, the container's standard input is closed, but its output continues to the end.
         stdin_once: (args.interactive && !args.tty).then_some(true),
         tty: args.tty.then_some(true),
         target_container_name: args.target.clone(),
@@ -150,19 +150,19 @@ fn container(args: &DebugArgs, name: &str) -> EphemeralContainer {
     }
 }
 
-/// A name that no container has, most likely; the run refuses one that is taken.
+/// A generated name, which is unlikely to be in use; the run rejects one that is.
 fn generated_name() -> String {
     let seed = format!("{} {}", std::process::id(), Timestamp::now());
     api::generated_names::generated_name("debugger-", &seed)
 }
 
-/// A container that was started.
+/// The state of a started container.
 enum Started {
     Runs(String),
     HasEnded(String),
 }
 
-/// Waits until the container has started, and says once what it waits for.
+/// Waits until the container has started. Prints each reason for waiting once.
 async fn started(cri: &Cri, uid: &str, name: &str) -> Result<Started, CallError> {
     let mut said = Set::new();
     loop {
@@ -184,12 +184,12 @@ async fn started(cri: &Cri, uid: &str, name: &str) -> Result<Started, CallError>
     }
 }
 
-/// What the run knows of a container.
+/// The state of a container in the run's response.
 enum Seen {
     Started(Started),
-    /// With what it waits for, if that is worth a word.
+    /// Waiting, with the reason and message, if there is a message.
     Waiting(Option<String>),
-    /// The pod is gone.
+    /// The pod does not exist.
     Gone,
 }
 

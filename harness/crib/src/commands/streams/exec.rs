@@ -75,7 +75,7 @@ pub(crate) struct ExecArgs {
     pub(crate) connection: Endpoints,
 }
 
-/// Runs it.
+/// Runs the command.
 pub(crate) async fn run(args: &ExecArgs) -> Result<Exit, CallError> {
     if args.interactive && args.tty && !io::stdin().is_terminal() {
         let message =
@@ -102,9 +102,9 @@ pub(crate) async fn run(args: &ExecArgs) -> Result<Exit, CallError> {
     }
 }
 
-/// Runs it in the containers that fit the filters.
+/// Runs the command in the containers that match the filters.
 async fn in_selected(all: &[Cri], args: &ExecArgs) -> Result<Exit, CallError> {
-    // There is no container among the arguments: the first one is the command.
+    // With filters, there is no container argument: the first argument belongs to the command.
     let command: Vec<String> =
         std::iter::once(&args.container).chain(&args.command).cloned().collect();
     let (selected, _) = containers::list(all, &args.filter, Listed::Running, None).await?;
@@ -141,12 +141,12 @@ async fn in_selected(all: &[Cri], args: &ExecArgs) -> Result<Exit, CallError> {
     let failed =
         ended.into_iter().filter(|one| !matches!(one, Ok(Exit::Success | Exit::Remote(0))));
     let failed: Vec<_> = failed.collect();
-    // All but the first one, which the caller reports.
+    // The caller reports the first error.
     failed.iter().skip(1).filter_map(|one| one.as_ref().err()).for_each(|error| complain(error));
     failed.into_iter().next().unwrap_or(Ok(Exit::Success))
 }
 
-/// Drives all at the same time; the outcomes are in the order of the futures.
+/// Runs all futures concurrently; the results are in the order of the futures.
 pub(super) async fn join_all<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut running: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! `crib logs`: prints the log file of a container.
+//! `crib logs`: prints the log files of containers.
 
 use std::io::{self, Write as _};
 
@@ -21,7 +21,7 @@ use crate::objects::pod_containers::previous_attempt;
 use crate::objects::selectors::Labels;
 use crate::objects::workload_pods::Best;
 
-/// How many lines of each container there are where pods are chosen by their labels.
+/// The default of --tail with --selector.
 const TAIL_OF_SELECTED: usize = 10;
 
 /// Print the logs of containers
@@ -91,7 +91,7 @@ pub(crate) struct LogsArgs {
     pub(crate) connection: Connection,
 }
 
-/// An output of a container.
+/// An output stream of a container.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum StreamName {
     Stdout,
@@ -108,7 +108,7 @@ fn since(text: &str) -> Result<Timestamp, String> {
             Err(_) => Err(format!("the time {text:?} is out of range")),
         };
     }
-    // Seconds since 1970, of ten digits since 2001. Smaller numbers are how long ago.
+    // Unix times since 2001 have ten digits or more. Smaller numbers are seconds before now.
     if text.len() >= 10
         && let Ok(seconds) = text.parse()
     {
@@ -120,7 +120,7 @@ fn since(text: &str) -> Result<Timestamp, String> {
     Timestamp::now().checked_sub(gone).map_err(|_| format!("{text:?} is too long ago"))
 }
 
-/// Prints them.
+/// Prints the logs.
 pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let search = Search::new(&all).await?;
@@ -158,7 +158,7 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
     if failed { Err(CallError::AlreadyReported) } else { Ok(Exit::Success) }
 }
 
-/// The containers that are meant.
+/// The containers that the arguments select.
 fn meant<'a>(
     args: &LogsArgs,
     all: &'a [Cri],
@@ -196,7 +196,7 @@ fn meant<'a>(
     Ok(found)
 }
 
-/// Prints the log of a container, to its end if it is followed.
+/// Prints the log of a container; with --follow, until the container exits.
 async fn print_log(args: &LogsArgs, meant: Meant<'_>) -> Result<(), CallError> {
     let (cri, pod) = (meant.cri, meant.pod.name.clone());
     let container = match args.previous {
@@ -232,7 +232,7 @@ async fn print_log(args: &LogsArgs, meant: Meant<'_>) -> Result<(), CallError> {
         }),
     };
     let tail = match args.tail {
-        // The last lines of one stream are not looked for.
+        // With --stream, the default is all lines, because finding the last lines of one stream is not supported.
         None => (args.selector.is_some() && args.stream.is_none()).then_some(TAIL_OF_SELECTED),
         Some(lines) => lines.try_into().ok(),
     };
@@ -241,7 +241,7 @@ async fn print_log(args: &LogsArgs, meant: Meant<'_>) -> Result<(), CallError> {
     let mut more = print(&mut follower)?;
     while args.follow && more {
         let ended = has_ended(cri, &container.id).await?;
-        // What was written before the container was seen to have ended is in the file by now.
+        // All output from before the exit of the container is in the file now.
         more = print(&mut follower)?;
         if ended {
             break;
@@ -257,7 +257,7 @@ async fn print_log(args: &LogsArgs, meant: Meant<'_>) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Prints what a container that has ended wrote.
+/// Prints the whole log of a container that has exited.
 pub(super) async fn print_all(cri: &Cri, id: &str) -> Result<(), CallError> {
     let status = cri.call("ContainerStatus", cri.runtime.container(id)).await?;
     let follower = Follower::open(status.log_path.as_ref(), None, Filter::default(), false);
@@ -269,7 +269,7 @@ pub(super) async fn print_all(cri: &Cri, id: &str) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Prints what is there. Whether more is wanted.
+/// Prints the available log; returns whether more is needed.
 fn print(follower: &mut Follower) -> Result<bool, CallError> {
     while let Some(pieces) = follower.read().map_err(unreadable)? {
         for piece in pieces {
@@ -296,7 +296,7 @@ fn unreadable(LogError { path, source }: LogError) -> CallError {
     CallError::Io { doing, source }
 }
 
-/// Whether nothing more will be written. A container that is gone has ended, and so have those of a run that is over.
+/// Whether the log is complete. A container that does not exist has ended, and so have the containers of a run that has ended.
 async fn has_ended(cri: &Cri, id: &str) -> Result<bool, CallError> {
     match cri.call("ContainerStatus", cri.runtime.container(id)).await {
         Err(CallError::Refused { status, .. }) if status.code() == tonic::Code::NotFound => {
@@ -311,7 +311,7 @@ async fn has_ended(cri: &Cri, id: &str) -> Result<bool, CallError> {
     }
 }
 
-/// The attempt before a container: what its pod's status has as such, else the last one in the same pod under the same name.
+/// The previous attempt of a container: from its pod's status, or else the latest earlier attempt in the same sandbox.
 async fn previous(meant: &Meant<'_>) -> Result<v1::Container, CallError> {
     let cri = meant.cri;
     let all = cri.runtime.containers(v1::ContainerFilter::default());
@@ -319,7 +319,7 @@ async fn previous(meant: &Meant<'_>) -> Result<v1::Container, CallError> {
     let of = |container: &v1::Container| container.metadata.clone().unwrap_or_default();
     let now = of(&meant.container);
     let object = in_runs::pod_object(cri, &meant.pod.uid)?;
-    // The last attempt of a container that waits for its restart is over, and the previous one of the next.
+    // If a container waits for a restart, its latest attempt counts as the previous one.
     let in_status = object.as_ref().and_then(|pod| previous_attempt(pod, &now.name));
     if let Some(found) = in_status.and_then(|id| all.iter().find(|other| other.id == id)) {
         return Ok(found.clone());

@@ -1,4 +1,4 @@
-//! `crib port-forward`: forwards local ports to a pod, or to whatever pod of an object is the best at each connection.
+//! `crib port-forward`: forwards local ports to a pod, or to an object, for which each connection selects the best pod.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -48,7 +48,7 @@ pub(crate) struct PortForwardArgs {
     pub(crate) connection: Connection,
 }
 
-/// Where to listen.
+/// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Localhost,
@@ -69,7 +69,7 @@ impl FromStr for Place {
 }
 
 impl Place {
-    /// Listens on a port, 0 for any, which is then the same on all of its addresses.
+    /// Listens on a port; 0 selects a free port, the same for all of its addresses.
     async fn listen(self, port: u16) -> Result<Vec<TcpListener>, CallError> {
         let bind = async |address: IpAddr, port| {
             let address = SocketAddr::new(address, port);
@@ -82,13 +82,13 @@ impl Place {
             Self::Localhost => bind(Ipv4Addr::LOCALHOST.into(), port).await?,
         };
         let port = localhost.local_addr().map_or(port, |local| local.port());
-        // As with kubectl: one of them is enough, and a box may have no IPv6.
+        // As in kubectl, one address is enough, because the host may have no IPv6.
         let other = bind(Ipv6Addr::LOCALHOST.into(), port).await.ok();
         Ok(std::iter::once(localhost).chain(other).collect())
     }
 }
 
-/// A local port, 0 for any, and the pod's.
+/// A local port (0: any free port), and the port in the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
     local: u16,
@@ -119,7 +119,7 @@ impl FromStr for Pair {
     }
 }
 
-/// Forwards them.
+/// Forwards the ports.
 pub(crate) async fn run(args: &PortForwardArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     if ObjectName::parse(&args.pod).is_some() {
@@ -138,7 +138,7 @@ pub(crate) async fn run(args: &PortForwardArgs) -> Result<Exit, CallError> {
             Some((socket, port)) = connections.recv() => {
                 let carried = ports.carry(port, socket);
                 running.spawn(tasks::boxed(async move {
-                    // A lost connection is reported once, below.
+                    // A lost connection is reported below, once for all ports.
                     if let Err(ForwardError::Refused(complaint)) = carried.await {
                         say(&format!("port {port}: {complaint}"));
                     }
@@ -150,7 +150,7 @@ pub(crate) async fn run(args: &PortForwardArgs) -> Result<Exit, CallError> {
     }
 }
 
-/// What a connection to an object goes to.
+/// The target of connections to an object.
 #[derive(Clone, Debug)]
 struct Destination {
     object: String,
@@ -158,14 +158,14 @@ struct Destination {
     transport: Transport,
 }
 
-/// Forwards to the pods of an object: each connection to the one that is the best then.
+/// Forwards to the pods of an object: each connection goes to the pod that is best at that time.
 async fn to_object(all: Arc<Vec<Cri>>, args: &PortForwardArgs) -> Result<Exit, CallError> {
     let destination = Destination {
         object: args.pod.clone(),
         namespace: args.namespace.clone(),
         transport: args.streaming.transport(),
     };
-    // What is wrong from the start is said before a port listens.
+    // Reports errors before any port is opened.
     for pair in &args.ports {
         destination.resolve(&all, pair.remote)?;
     }
@@ -188,7 +188,7 @@ async fn to_object(all: Arc<Vec<Cri>>, args: &PortForwardArgs) -> Result<Exit, C
 }
 
 impl Destination {
-    /// The pod, and its port behind a port of the object.
+    /// The best pod, and its port for a port of the object.
     fn resolve<'a>(&self, all: &'a [Cri], port: u16) -> Result<(RunPod<'a>, u16), CallError> {
         let missing = || CallError::NotFound { what: "object", name: self.object.clone() };
         let name = ObjectName::parse(&self.object).ok_or_else(missing)?;
@@ -214,7 +214,7 @@ impl Destination {
     }
 }
 
-/// Listens on all ports, and prints each. Dropping the set ends the listeners.
+/// Listens on all ports, and prints each. Dropping the set closes the listeners.
 async fn listen(
     args: &PortForwardArgs,
 ) -> Result<(JoinSet<()>, mpsc::Receiver<(TcpStream, u16)>), CallError> {
@@ -245,7 +245,7 @@ async fn url(cri: &Cri, pod: &str, ports: &[u16]) -> Result<String, CallError> {
     Ok(answer.await?.into_inner().url)
 }
 
-/// Hands on every connection to a local port.
+/// Passes on each connection to a local port.
 async fn accept(listener: TcpListener, port: u16, accepted: mpsc::Sender<(TcpStream, u16)>) {
     loop {
         match listener.accept().await {
@@ -256,7 +256,7 @@ async fn accept(listener: TcpListener, port: u16, accepted: mpsc::Sender<(TcpStr
             }
             Err(error) => {
                 say(&format!("failed to accept a connection: {error}"));
-                // Out of descriptors, most likely: others will be closed.
+                // The process may be out of descriptors until other connections are closed.
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
         }

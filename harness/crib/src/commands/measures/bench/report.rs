@@ -1,4 +1,4 @@
-//! `crib bench report`: shows the results of an earlier benchmark. `crib bench compare`: what differs between two.
+//! `crib bench report`: prints an earlier benchmark. `crib bench compare`: compares two.
 
 use std::path::{Path, PathBuf};
 
@@ -25,13 +25,13 @@ pub(super) struct ReportArgs {
     results: Results,
 }
 
-/// Shows a report.
+/// Prints a report.
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, CallError> {
     show(&read(&args.file)?, &args.results)?;
     Ok(Exit::Success)
 }
 
-/// Reads what `crib bench` wrote.
+/// Reads a report of `crib bench`.
 pub(super) fn read(file: &Path) -> Result<Report, CallError> {
     let text = named_text::read_text(file);
     let file = file.display();
@@ -67,7 +67,7 @@ pub(super) struct CompareArgs {
     new: PathBuf,
 }
 
-/// Compares, and prints what differs.
+/// Compares two reports and prints the differences.
 pub(super) fn compare_reports(args: &CompareArgs) -> Result<Exit, CallError> {
     let (before, after) = (read(&args.old)?, read(&args.new)?);
     let found = compare(&before, &after);

@@ -1,4 +1,4 @@
-//! `crib check compare`: what differs between two reports.
+//! `crib check compare`: compares two reports.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ pub(super) struct CompareArgs {
     html: Option<PathBuf>,
 }
 
-/// Compares, and prints what differs.
+/// Compares two reports and prints the differences.
 pub(super) fn run(args: &CompareArgs) -> Result<Exit, CallError> {
     let found = compare(&saved(&args.old)?, &saved(&args.new)?);
     for line in comparison(&found).lines() {

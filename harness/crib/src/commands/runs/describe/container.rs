@@ -1,4 +1,4 @@
-//! ◆ A container as `kubectl describe` shows it. Pure.
+//! ◆ A container in the format of `kubectl describe`. Pure.
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, ContainerState, ContainerStatus, EnvFromSource, EnvVar, EnvVarSource,
@@ -9,12 +9,12 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::lines::{Lines, NONE};
 use super::time::time;
 
-/// The column of values, after the indentation.
+/// The width of the key column, after the indentation.
 const WIDTH: usize = 16;
-/// The same for the fields of a state.
+/// The width of the key column for the fields of a state.
 const STATE_WIDTH: usize = 14;
 
-/// Adds a container. Without an agent only what a runtime knows is shown.
+/// Adds a container. Without an agent, shows only the runtime's information.
 pub(super) fn add(
     lines: &mut Lines,
     container: &Container,
@@ -126,7 +126,7 @@ fn resources(lines: &mut Lines, container: &Container) {
     }
 }
 
-/// What a probe does, and how often.
+/// The action of a probe, and its timing.
 fn probe_text(probe: &Probe) -> String {
     let action = if let Some(exec) = &probe.exec {
         format!("exec [{}]", exec.command.clone().unwrap_or_default().join(" "))
@@ -179,7 +179,7 @@ fn environment(lines: &mut Lines, container: &Container) {
     }
 }
 
-/// The name, kind, and whether it may be missing.
+/// The name, the kind, and whether the source is optional.
 fn env_source(source: &EnvFromSource) -> [String; 3] {
     let (name, kind, optional) = if let Some(map) = &source.config_map_ref {
         (map.name.as_str(), "ConfigMap", map.optional)

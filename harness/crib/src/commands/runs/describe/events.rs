@@ -1,4 +1,4 @@
-//! ◆ Events of a pod as `kubectl describe` lists them, with the container instead of the component. Pure.
+//! ◆ Events of a pod in the format of `kubectl describe`, with the container instead of the component. Pure.
 
 use crib_base::run_socket::EventAnswer;
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::lines::{Lines, NONE};
 use crib_base::columns::age::age;
 
-/// Adds them. The column of values of the lines before is `width`.
+/// Adds the events. `width` is the width of the key column in the preceding lines.
 pub(super) fn add(lines: &mut Lines, width: usize, events: &[EventAnswer], now: Timestamp) {
     if events.is_empty() {
         return lines.field(0, width, "Events", NONE);
@@ -35,7 +35,7 @@ fn when(event: &EventAnswer, now: Timestamp) -> String {
     }
 }
 
-/// The container in `spec.containers{NAME}`; empty for the pod as a whole.
+/// The container in `spec.containers{NAME}`; empty for an event of the pod.
 fn container(field_path: &str) -> &str {
     let name = field_path.split_once('{').map(|(_, name)| name);
     name.and_then(|name| name.strip_suffix('}')).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! ◆ What a runtime knows of a pod, in the form of a Pod, for those that no agent can be asked about. Pure.
+//! ◆ Converts the CRI statuses of a pod to a Pod, for pods without an agent. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-/// The pod. Of containers with one name the newest one is shown, with the state of the one before.
+/// The pod. Of several attempts of a container, the newest is shown, with the previous one as its last state.
 pub(super) fn pod(sandbox: v1::PodSandboxStatus, containers: Vec<v1::ContainerStatus>) -> Pod {
     let metadata = sandbox.metadata.clone().unwrap_or_default();
     let mut by_name: Map<String, Vec<v1::ContainerStatus>> = Map::new();
@@ -55,7 +55,7 @@ pub(super) fn pod(sandbox: v1::PodSandboxStatus, containers: Vec<v1::ContainerSt
     }
 }
 
-/// The mounts are named after the host's paths.
+/// The mounts are named after their host paths.
 fn spec(container: &v1::ContainerStatus) -> Container {
     let mounts = container.mounts.iter().map(|mount| VolumeMount {
         name: mount.host_path.clone(),
@@ -127,7 +127,7 @@ fn image(container: &v1::ContainerStatus) -> String {
     }
 }
 
-/// A time of the CRI, which is 0 for never.
+/// A CRI timestamp; 0 means never.
 fn time(nanos: i64) -> Option<Time> {
     let time = Timestamp::from_nanosecond(nanos.into()).ok();
     time.filter(|_| nanos > 0).map(Time)

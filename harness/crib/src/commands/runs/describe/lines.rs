@@ -1,33 +1,33 @@
-//! ◆ Lines with aligned values, as `kubectl describe` lays them out. Pure.
+//! ◆ Lines with aligned values in the layout of `kubectl describe`. Pure.
 
-/// What is shown where there is nothing.
+/// The text for an empty value.
 pub(super) const NONE: &str = "<none>";
 
-/// The lines so far.
+/// The lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines(pub(super) Vec<String>);
 
 impl Lines {
-    /// A line by itself, such as a heading.
+    /// Adds a line without a value, such as a heading.
     pub(super) fn line(&mut self, indent: usize, text: &str) {
         let line = format!("{:indent$}{text}", "");
         self.0.push(line.trim_end().to_owned());
     }
 
-    /// A key and its value, which begins `width` columns after the key does.
+    /// Adds a key and its value; the key column is `width` wide.
     pub(super) fn field(&mut self, indent: usize, width: usize, key: &str, value: &str) {
         let key = format!("{key}:");
         self.line(indent, &format!("{key:<width$}{value}"));
     }
 
-    /// The same, if there is a value.
+    /// Adds a key and its value if there is one.
     pub(super) fn some(&mut self, indent: usize, width: usize, key: &str, value: Option<&str>) {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             self.field(indent, width, key, value);
         }
     }
 
-    /// A key and any number of values, one below the other.
+    /// Adds a key and any number of values, one per line.
     pub(super) fn values(&mut self, indent: usize, width: usize, key: &str, values: &[String]) {
         let Some((first, rest)) = values.split_first() else {
             return self.field(indent, width, key, NONE);
@@ -38,7 +38,7 @@ impl Lines {
         }
     }
 
-    /// Keys with values that begin in one column.
+    /// Adds keys with aligned values.
     pub(super) fn block(&mut self, indent: usize, fields: &[(String, String)]) {
         let longest = fields.iter().map(|(key, _)| key.chars().count()).max();
         let width = longest.unwrap_or_default() + 3;
@@ -47,7 +47,7 @@ impl Lines {
         }
     }
 
-    /// Rows with columns of the same width; the first row has the headings.
+    /// Adds rows with aligned columns; the first row contains the headings.
     pub(super) fn table<const N: usize>(&mut self, indent: usize, rows: &[[String; N]]) {
         let width = |column: usize| rows.iter().map(move |row| row[column].chars().count()).max();
         let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or_default());

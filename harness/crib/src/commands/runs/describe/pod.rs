@@ -1,4 +1,4 @@
-//! ◆ A pod as `kubectl describe` shows it. Pure.
+//! ◆ A pod in the format of `kubectl describe`. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use super::lines::{Lines, NONE};
 use super::time::time;
 use super::{container, events, volume};
 
-/// The column of values.
+/// The width of the key column.
 const WIDTH: usize = 18;
-/// The same at the end.
+/// The width of the key column in the last section.
 const LAST_WIDTH: usize = 29;
 
-/// The lines. Without an agent there are no events, and only what a runtime knows is shown.
+/// The lines of a pod. Without an agent, there are no events, and only the runtime's information is shown.
 pub(super) fn lines(pod: &Pod, events: Option<&[EventAnswer]>, now: Timestamp) -> Vec<String> {
     let (spec, status) =
         (pod.spec.clone().unwrap_or_default(), pod.status.clone().unwrap_or_default());
@@ -49,7 +49,7 @@ pub(super) fn lines(pod: &Pod, events: Option<&[EventAnswer]>, now: Timestamp) -
     lines.0
 }
 
-/// How long a pod that ends has been told to, and the grace period that it has for it.
+/// For a terminating pod, the time since its deletion, and its grace period in seconds.
 fn ending(metadata: &ObjectMeta, status: &PodStatus, now: Timestamp) -> Option<(String, i64)> {
     let until = metadata.deletion_timestamp.as_ref()?;
     let grace = metadata.deletion_grace_period_seconds.unwrap_or_default();

@@ -1,8 +1,8 @@
-//! ◆ Times as kubectl writes them. Pure.
+//! ◆ Times in kubectl's format. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// A time as RFC 1123 has it, in UTC.
+/// A time in the format of RFC 1123, in UTC.
 pub(super) fn time(time: &Time) -> String {
     time.0.strftime("%a, %d %b %Y %H:%M:%S +0000").to_string()
 }

@@ -1,4 +1,4 @@
-//! ◆ Volumes of a pod as `kubectl describe` lists them. Pure.
+//! ◆ Volumes of a pod in the format of `kubectl describe`. Pure.
 
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, ProjectedVolumeSource, Volume};
 
@@ -18,7 +18,7 @@ pub(super) fn add(lines: &mut Lines, volume: &Volume) {
     }
 }
 
-/// What it is, its fields, and the items of a downwardAPI volume.
+/// The type of the volume, its fields, and the items of a downwardAPI volume.
 fn source(volume: &Volume) -> (&'static str, Vec<Field>, Vec<String>) {
     let (kind, fields) = if let Some(source) = &volume.host_path {
         let fields = vec![

@@ -1,4 +1,4 @@
-//! ◆ What the claims of a run will be bound to, in words. Pure.
+//! ◆ Describes the future bindings of a run's claims. Pure.
 
 use agent::objects::ObjectMap;
 use agent::storage::claim_directories::ClaimDirectories;
@@ -6,7 +6,7 @@ use api::claims::{Binding, ClaimName};
 use compact::Map;
 use crib_run::{Inputs, bindings};
 
-/// What claims will be bound to, in words.
+/// Descriptions of the bindings, by claim.
 pub(super) struct BoundClaims(Map<ClaimName, String>);
 
 impl BoundClaims {
@@ -25,13 +25,13 @@ impl BoundClaims {
         Self(known.collect())
     }
 
-    /// What the claim of this name will be bound to.
+    /// The description of a claim's binding.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<String> {
         self.0.get(&ClaimName::new(namespace, name)).cloned()
     }
 }
 
-/// A PersistentVolume, and where on this machine it is.
+/// A PersistentVolume, and its path on this machine.
 fn of_volume(name: &str, objects: &ObjectMap) -> String {
     let volumes = objects.persistent_volumes();
     let mut named = volumes.iter().filter(|volume| volume.metadata.name.as_deref() == Some(name));

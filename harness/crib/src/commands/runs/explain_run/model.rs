@@ -1,4 +1,4 @@
-//! ◆ What `crib run` would do, as data: its JSON form is what `--output json` prints.
+//! ◆ The explanation as data; `--output json` prints its JSON form.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::claims::BoundClaims;
 use super::services::{self, ExplainedService};
 
-/// Everything that would be done.
+/// The whole explanation.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Explained {
@@ -29,9 +29,9 @@ pub(super) struct Explained {
     pub(super) services: Vec<ExplainedService>,
     /// ConfigMaps and Secrets, such as `configmap default/settings`.
     pub(super) objects: Vec<String>,
-    /// Fields that have no effect, which `crib run` says nothing about.
+    /// Fields without effect, which `crib run` does not mention.
     pub(super) no_effect: Vec<Place>,
-    /// What `crib run` would warn of.
+    /// The warnings of `crib run`.
     pub(super) warnings: Vec<String>,
 }
 
@@ -48,11 +48,11 @@ pub(super) struct Place {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ExplainedPod {
-    /// What creates pods of this kind, such as `deployment default/web`; none for a pod of its own.
+    /// The workload that creates pods of this kind, such as `deployment default/web`; `None` for a pod of a manifest.
     pub(super) controller: Option<String>,
-    /// When a CronJob starts Jobs, such as `*/5 * * * * (UTC)`.
+    /// The schedule of a CronJob, such as `*/5 * * * * (UTC)`.
     pub(super) schedule: Option<String>,
-    /// How many of them run at once.
+    /// The number of pods that run concurrently.
     pub(super) count: i32,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -62,7 +62,7 @@ pub(super) struct ExplainedPod {
     pub(super) qos_class: &'static str,
     pub(super) host_network: bool,
     pub(super) volumes: Vec<ExplainedVolume>,
-    /// In the order in which they start.
+    /// In their start order.
     pub(super) containers: Vec<ExplainedContainer>,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct ExplainedVolume {
     pub(super) name: String,
     /// Such as `ConfigMap settings`.
     pub(super) source: String,
-    /// What its claim will be bound to; none if it has no claim.
+    /// The binding of its claim; `None` without a claim.
     pub(super) bound_to: Option<String>,
 }
 
@@ -84,11 +84,11 @@ pub(super) struct ExplainedContainer {
     pub(super) kind: &'static str,
     pub(super) image: String,
     pub(super) image_pull_policy: String,
-    /// Instead of the image's own entry point.
+    /// Replaces the image's entrypoint.
     pub(super) command: Vec<String>,
     pub(super) args: Vec<String>,
     pub(super) ports: Vec<String>,
-    /// Names of variables, and of the objects that bring others.
+    /// The names of variables, and of objects in envFrom.
     pub(super) env: Vec<String>,
     pub(super) mounts: Vec<ExplainedMount>,
     pub(super) requests: BTreeMap<String, String>,
@@ -106,7 +106,7 @@ pub(super) struct ExplainedMount {
 }
 
 impl Explained {
-    /// What `crib run` would do with `inputs`.
+    /// Explains what `crib run` would do with `inputs`.
     pub(super) fn of(inputs: &Inputs) -> Self {
         let claims = BoundClaims::of(inputs);
         let bare = inputs.pods.iter().map(|of| pod(of, &claims));
@@ -137,13 +137,13 @@ fn place(problem: &Problem) -> Place {
     }
 }
 
-/// The objects that want more pods at once than the node takes, each in a sentence.
+/// Messages about workloads with more concurrent pods than the node allows.
 fn without_room(workloads: &[Workload]) -> Vec<String> {
     let mut left = MAX_PODS;
     let mut lines = Vec::new();
     for workload in workloads {
         let wanted = usize::try_from(count(workload)).unwrap_or_default();
-        // A CronJob's pods start when others may have ended.
+        // A CronJob starts its pods later, when other pods may have ended.
         let is_later = matches!(workload.object, WorkloadObject::CronJob(_));
         let placed = wanted.min(if is_later { MAX_PODS } else { left.max(1) });
         if !is_later {
@@ -157,7 +157,7 @@ fn without_room(workloads: &[Workload]) -> Vec<String> {
     lines
 }
 
-/// The mounts of a pod that must fail, each in a sentence.
+/// Messages about mounts of a pod that cannot succeed.
 fn impossible_mounts(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
     let of_container = |container: &Container| {
         let line = |(inner, outer): (&VolumeMount, &VolumeMount), why: &str| {
@@ -182,7 +182,7 @@ fn impossible_mounts(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
     pod.all_containers().flat_map(|(_, container)| of_container(container)).collect()
 }
 
-/// How many pods of it run at once.
+/// The number of pods that a workload runs concurrently.
 fn count(workload: &Workload) -> i32 {
     let count = match &workload.object {
         WorkloadObject::Deployment(object) => object.spec.as_ref().and_then(|spec| spec.replicas),
@@ -200,7 +200,7 @@ fn count(workload: &Workload) -> i32 {
     count.unwrap_or(1)
 }
 
-/// The pods that a controller creates.
+/// The pods that a workload creates.
 fn created(workload: &Workload, claims: &BoundClaims) -> ExplainedPod {
     ExplainedPod {
         controller: Some(workload.full_name()),
@@ -215,7 +215,7 @@ fn pods_of_job(spec: &JobSpec) -> Option<i32> {
     parallelism.map(|pods| completions.map_or(pods, |completions| completions.min(pods)))
 }
 
-/// When a CronJob starts Jobs, in words.
+/// The schedule of a CronJob as text.
 fn schedule(object: &WorkloadObject) -> Option<String> {
     let WorkloadObject::CronJob(object) = object else {
         return None;

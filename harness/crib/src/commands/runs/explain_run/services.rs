@@ -1,4 +1,4 @@
-//! ◆ Which names and ports the Services of a run will have, and what is behind them. Pure.
+//! ◆ The names, ports and backends of a run's Services. Pure.
 
 use api::manifest_set::named_pods;
 use crib_run::Inputs;
@@ -12,13 +12,13 @@ use serde::Serialize;
 pub(super) struct ExplainedService {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// As `ClusterIP`.
+    /// Such as `ClusterIP`.
     #[serde(rename = "type")]
     pub(super) kind: String,
-    /// What its name stands for, such as `an address of the pods' network`.
+    /// What its name resolves to, such as `an address of the pods' network`.
     pub(super) address: String,
     pub(super) ports: Vec<ExplainedPort>,
-    /// What its connections lead to, such as `deployment default/web`, or an address of an EndpointSlice.
+    /// The targets of its connections, such as `deployment default/web`, or an address of an EndpointSlice.
     pub(super) backends: Vec<String>,
 }
 
@@ -30,9 +30,9 @@ pub(super) struct ExplainedPort {
     pub(super) protocol: String,
     /// A number, or the name of a container's port.
     pub(super) target_port: String,
-    /// The port of this machine; none if it has none, or if it is chosen at random.
+    /// The port on this machine; `None` if there is none, or if it is selected at random.
     pub(super) node_port: Option<i32>,
-    /// Whether it has a port of this machine.
+    /// Whether it has a port on this machine.
     pub(super) is_published: bool,
 }
 
@@ -89,7 +89,7 @@ fn port(of: &ServicePort, has_node_port: bool) -> ExplainedPort {
     }
 }
 
-/// The pods, and objects that make pods, that the selector chooses.
+/// The pods and workloads that the selector matches.
 fn backends(service: &Service, inputs: &Inputs) -> impl Iterator<Item = String> {
     let all = named_pods(&inputs.pods, &inputs.workloads);
     let chosen = all.filter(|(_, pod)| agent::services::selects(service, pod));

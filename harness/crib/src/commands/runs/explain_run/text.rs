@@ -1,11 +1,11 @@
-//! ◆ What `crib run` would do, as text for people.
+//! ◆ The explanation as human-readable text.
 
 use std::fmt::Write;
 
 use super::model::{Explained, ExplainedContainer, ExplainedMount, ExplainedPod};
 use super::services::{ExplainedPort, ExplainedService};
 
-/// The whole text, without the end of its last line.
+/// The text, without a final newline.
 pub(super) fn of(explained: &Explained) -> String {
     let mut lines = Vec::new();
     for pod in &explained.pods {
@@ -29,7 +29,7 @@ pub(super) fn of(explained: &Explained) -> String {
     lines.join("\n")
 }
 
-/// A heading and its lines, if there are any.
+/// A heading and its lines, if there are lines.
 fn list(lines: &mut Vec<String>, heading: &str, entries: &[String]) {
     if entries.is_empty() {
         return;
@@ -143,7 +143,7 @@ fn pairs(amounts: &std::collections::BTreeMap<String, String>) -> String {
     each.join(", ")
 }
 
-/// Words as a shell takes them, on one line.
+/// Words quoted for a shell, on one line.
 fn words(words: &[String]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
     quoted.join(" ")

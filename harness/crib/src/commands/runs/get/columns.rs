@@ -9,7 +9,7 @@ use crib_base::columns::NONE;
 
 use crate::objects::jsonpath::{Path, text_of};
 
-/// The columns.
+/// Custom columns.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CustomColumns(Vec<CustomColumn>);
 
@@ -76,7 +76,8 @@ impl FromStr for CustomColumns {
     }
 }
 
-/// Sorts things by a field of their objects: numbers and text by value, numbers in text by theirs; those without it come first.
+/// Sorts items by a field of their objects: numbers and strings by value, numbers within strings numerically. Objects without the
+/// field come first.
 pub(super) fn sort_by<T>(
     things: &mut Vec<T>,
     path: &Path,
@@ -102,7 +103,7 @@ fn order(left: &Value, right: &Value) -> Ordering {
     }
 }
 
-/// Compares text; digits in it are compared as numbers.
+/// Compares strings; digits in them are compared as numbers.
 fn natural(mut left: &str, mut right: &str) -> Ordering {
     loop {
         let (Some(l), Some(r)) = (left.chars().next(), right.chars().next()) else {
@@ -122,7 +123,7 @@ fn natural(mut left: &str, mut right: &str) -> Ordering {
     }
 }
 
-/// Takes the digits that text begins with, without zeros before them.
+/// Consumes the leading digits of a string, and returns them without leading zeros.
 fn digits<'t>(text: &mut &'t str) -> &'t str {
     let length = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(length);

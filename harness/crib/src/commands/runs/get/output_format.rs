@@ -1,14 +1,14 @@
-//! ◆ What `-o` may be. Pure.
+//! ◆ The values of `-o`. Pure.
 
 use std::str::FromStr;
 
 use super::columns::CustomColumns;
 use crate::objects::jsonpath::JsonPath;
 
-/// How objects are printed.
+/// The output format of objects.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum OutputFormat {
-    /// A table with more columns.
+    /// A table with additional columns.
     Wide,
     /// `KIND/NAME`.
     Name,

@@ -1,6 +1,7 @@
-//! ◆ Tables of objects, with the columns and words of Kubernetes. Pure.
+//! ◆ Tables of objects with kubectl's columns. Pure.
 //!
-//! Source: Kubernetes 1.36, pkg/printers/internalversion/printers.go. Columns with priority 1 are those of `-o wide`.
+//! Source: Kubernetes 1.36, pkg/printers/internalversion/printers.go. Columns with priority 1 are the additional columns of `-o
+//! wide`.
 
 mod network;
 mod other;
@@ -16,29 +17,29 @@ use serde_json::Value;
 
 use crate::objects::kinds::Resource;
 
-/// How objects are shown.
+/// The options of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// With the columns of `-o wide`.
+    /// Whether to add the columns of `-o wide`.
     pub(super) wide: bool,
     pub(super) now: Timestamp,
 }
 
-/// How objects of a kind are shown.
+/// The table of a kind.
 #[derive(Clone, Copy)]
 pub(super) struct Printer {
-    /// After NAME.
+    /// The columns after NAME.
     headings: &'static [&'static str],
-    /// Those of `-o wide`, after the others.
+    /// The additional columns of `-o wide`.
     wide: &'static [&'static str],
-    /// The cells of all of these columns.
+    /// Returns the cells of all of these columns.
     cells: fn(&Value, Look) -> Vec<String>,
 }
 
-/// The columns that most kinds with a pod template have.
+/// The additional columns of most kinds with a pod template.
 const TEMPLATE: &[&str] = &["CONTAINERS", "IMAGES", "SELECTOR"];
 
-/// Kinds and how they are shown.
+/// The kinds with their own columns.
 const PRINTERS: [(&str, &str, Printer); 18] = [
     (
         "",
@@ -194,11 +195,11 @@ const PRINTERS: [(&str, &str, Printer); 18] = [
     ("", "ServiceAccount", ANY),
 ];
 
-/// Kinds without columns of their own, as kubectl shows custom resources.
+/// The columns of other kinds, as kubectl shows custom resources.
 const ANY: Printer = Printer { headings: &["AGE"], wide: &[], cells: other::any };
 
 impl Printer {
-    /// How objects of a kind are shown.
+    /// The table of a kind.
     pub(super) fn of(resource: &Resource) -> Self {
         let known = PRINTERS
             .iter()
@@ -212,7 +213,7 @@ impl Printer {
         self.headings.iter().chain(wide).copied()
     }
 
-    /// The cells under them.
+    /// The cells after NAME.
     pub(super) fn cells(&self, object: &Value, look: Look) -> Vec<String> {
         let mut cells = (self.cells)(object, look);
         cells.truncate(self.headings(look).count());

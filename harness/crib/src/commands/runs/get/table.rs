@@ -1,4 +1,4 @@
-//! The tables of `crib get`: one for each kind, or rows one by one as objects change.
+//! The tables of `crib get`: a table for each kind, or one row per change.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -11,10 +11,10 @@ use crate::client::run_objects::Found;
 use crate::objects::kinds::Resource;
 use crate::objects::metadata;
 
-/// How many spaces are between two columns.
+/// The number of spaces between columns.
 const GAP: usize = 3;
 
-/// Which columns there are.
+/// Options for the columns.
 #[derive(Debug, Args)]
 pub(super) struct TableArgs {
     /// Omit the headings
@@ -28,20 +28,20 @@ pub(super) struct TableArgs {
     label_columns: Vec<String>,
 }
 
-/// The columns of a table of objects of one kind.
+/// The columns of a table of one kind.
 pub(super) struct Layout<'a> {
     args: &'a TableArgs,
     printer: Printer,
     wide: bool,
     with_namespace: bool,
-    /// Names have their kinds.
+    /// Whether names are printed with their kinds.
     several_kinds: bool,
-    /// Scripts may count the columns of kubectl, which has none for runs.
+    /// Whether there is a column RUN; kubectl has none, and scripts may depend on kubectl's columns.
     several_runs: bool,
 }
 
 impl TableArgs {
-    /// A table with these headings, if they are wanted.
+    /// A table with these headings, unless `--no-headers` is given.
     pub(super) fn columns(&self, headings: &[&str]) -> Columns {
         match self.no_headers {
             true => Columns::without_headings(headings.len()),
@@ -102,7 +102,7 @@ impl Layout<'_> {
     }
 }
 
-/// Prints a table for each kind, with an empty line between two.
+/// Prints a table for each kind, separated by empty lines.
 pub(super) fn tables(
     args: &TableArgs,
     all_namespaces: bool,
@@ -132,14 +132,14 @@ pub(super) fn tables(
     Ok(())
 }
 
-/// A table whose rows are not known in advance: a column gets wider when a cell needs it, as with `kubectl get --watch`.
+/// A table whose rows arrive one by one: a column widens when a cell requires it, as with `kubectl get --watch`.
 #[derive(Debug, Default)]
 pub(super) struct GrowingTable {
     widths: Vec<usize>,
 }
 
 impl GrowingTable {
-    /// The lines of rows that are known together.
+    /// The lines of rows that arrive together.
     pub(super) fn lines(&mut self, rows: &[Vec<String>]) -> Vec<String> {
         let escaped = |row: &Vec<String>| row.iter().map(|cell| escape_control(cell)).collect();
         let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
@@ -158,7 +158,7 @@ impl GrowingTable {
     }
 }
 
-/// The heading of a label's column: the part after its prefix, in upper case.
+/// The heading of a label column: the part after the label's prefix, in upper case.
 fn heading(key: &str) -> String {
     key.rsplit('/').next().unwrap_or_default().to_uppercase()
 }

@@ -1,4 +1,4 @@
-//! `crib get --watch`: the objects of one kind, and then a row or a document for each change.
+//! `crib get --watch`: the objects of one kind, then a row or a document for each change.
 
 use crib_base::run_socket::WatchEvent;
 use serde_json::Value;
@@ -24,7 +24,7 @@ struct Rows<'a> {
     is_first: bool,
 }
 
-/// Shows the objects and their changes until all runs have ended, or until a signal.
+/// Prints the objects and their changes until all runs have ended or a signal arrives.
 pub(super) async fn run(args: &GetArgs, watch: RunWatch) -> Result<Exit, CallError> {
     until_signal(show(args, watch)).await
 }

@@ -1,4 +1,4 @@
-//! ◆ How far a rollout is, in kubectl's words. Pure.
+//! ◆ The progress of a rollout, with kubectl's messages. Pure.
 //!
 //! Source: Kubernetes 1.36, kubectl/pkg/polymorphichelpers/rollout_status.go.
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::objects::kinds::Resource;
 use crate::objects::metadata;
 
-/// How far it is.
+/// The progress of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Going(String),
@@ -22,7 +22,7 @@ impl Progress {
     }
 }
 
-/// How far the rollout of an object is; an error is one that never ends.
+/// The progress of an object's rollout. An error means that the rollout cannot finish.
 pub(super) fn of(resource: &Resource, object: &Value) -> Result<Progress, String> {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("apps", "Deployment") => deployment(object),
@@ -41,7 +41,7 @@ fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether the status is about an earlier spec.
+/// Whether the status belongs to an earlier generation of the spec.
 fn is_stale(object: &Value) -> bool {
     number(object, "/metadata/generation") > number(object, "/status/observedGeneration")
 }
@@ -79,7 +79,7 @@ fn deployment(object: &Value) -> Result<Progress, String> {
     Ok(Progress::Done(format!("deployment {name:?} successfully rolled out")))
 }
 
-/// The strategy of an object; a missing one is the default.
+/// Whether the strategy is RollingUpdate, which is the default.
 fn is_rolling_update(object: &Value) -> bool {
     matches!(text(object, "/spec/updateStrategy/type"), "" | "RollingUpdate")
 }
@@ -124,7 +124,7 @@ fn stateful_set(object: &Value) -> Result<Progress, String> {
     if ready < wanted {
         return Ok(Progress::Going(format!("Waiting for {} pods to be ready...", wanted - ready)));
     }
-    // An API server sets the partition, 0, where a manifest has none.
+    // If a manifest sets no partition, an API server sets it to 0.
     let of_partition = wanted - number(object, "/spec/updateStrategy/rollingUpdate/partition");
     if updated < of_partition {
         return Ok(Progress::Going(format!(
@@ -158,8 +158,8 @@ mod tests {
         }
     }
 
-    // The cases are those of kubectl/pkg/polymorphichelpers/rollout_status_test.go: generations of the object and of its status,
-    // wanted, existing, updated and available pods.
+    // The cases are from kubectl/pkg/polymorphichelpers/rollout_status_test.go: generations of the object and of its status, and
+    // the desired, existing, updated and available pods.
     #[rstest]
     #[case([0, 1], 1, [1, 0, 1], "Waiting for deployment \"foo\" rollout to finish: 0 out of 1 new replicas have been updated...", false)]
     #[case([1, 1], 1, [2, 1, 2], "Waiting for deployment \"foo\" rollout to finish: 1 old replicas are pending termination...", false)]

@@ -10,16 +10,16 @@ use crate::objects::jsonpath::{Path, text_of};
 
 const JSONPATH_FORM: &str = "jsonpath wait format must be --for=jsonpath='{.status.readyReplicas}'=3 or --for=jsonpath='{.status.readyReplicas}'";
 
-/// What is waited for.
+/// A condition to wait for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Condition {
     /// The object exists.
     Created,
-    /// It does not exist.
+    /// The object does not exist.
     Deleted,
-    /// It has a condition of a type with a status; case does not matter.
+    /// The object has a condition of this type with this status, ignoring case.
     Status { name: String, status: String },
-    /// A path leads to a value: to this one, or to any.
+    /// The path has this value, or any value.
     JsonPath { path: Path, value: Option<String> },
 }
 
@@ -61,7 +61,7 @@ fn jsonpath(input: &str) -> Result<Condition, String> {
     Ok(Condition::JsonPath { path: Path::relaxed(&path)?, value })
 }
 
-/// Splits text at each single `=`; a `==` is a part of a path.
+/// Splits text at each single `=`; `==` belongs to a path.
 fn split(input: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut rest = input;
@@ -81,7 +81,8 @@ fn split(input: &str) -> Vec<String> {
 }
 
 impl Condition {
-    /// Whether the object meets it; `None` is one that does not exist. An error can never be met.
+    /// Whether the object meets the condition; `None` if the object does not exist. An error means that the condition can never be
+    /// met.
     pub(super) fn is_met(&self, object: Option<&Value>) -> Result<bool, String> {
         match (self, object) {
             (Self::Created, object) => Ok(object.is_some()),
@@ -110,7 +111,7 @@ fn has_status(object: &Value, name: &str, wanted: &str) -> bool {
     false
 }
 
-/// Whether a condition is about the present spec, as far as its controller says.
+/// Whether a condition was observed for the current generation, if its controller records this.
 fn is_current(object: &Value, condition: &Value) -> bool {
     let generation = object.pointer("/metadata/generation").and_then(Value::as_i64);
     let observed = condition.get("observedGeneration").and_then(Value::as_i64);
@@ -143,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    // The cases are those of TestConditionFuncFor in kubectl/pkg/cmd/wait/wait_test.go.
+    // The cases are from TestConditionFuncFor in kubectl/pkg/cmd/wait/wait_test.go.
     #[rstest]
     #[case("create")]
     #[case("DELETE")]
@@ -192,7 +193,7 @@ mod tests {
         })
     }
 
-    // Most of them are of TestWaitForDifferentJSONPathExpression.
+    // Most cases are from TestWaitForDifferentJSONPathExpression.
     #[rstest]
     #[case("condition=Ready", Ok(true))]
     #[case("condition=ready=true", Ok(true))]

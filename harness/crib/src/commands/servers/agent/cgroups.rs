@@ -1,4 +1,4 @@
-//! Flags and settings of `crib agent` about cgroups: where those of pods are, and how CPU is limited in them.
+//! Flags and configuration of `crib agent` for cgroups: the cgroups of pods, and their CPU limits.
 
 use std::io;
 use std::path::Path;
@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use machine::cgroups::{HostCgroups, SystemdSlices};
 use machine::dbus::system_bus;
 
-/// Where the hierarchies are mounted.
+/// The mount point of the hierarchy.
 pub(super) const MOUNT: &str = "/sys/fs/cgroup";
 
 #[derive(Debug, Default, Args)]
@@ -53,8 +53,9 @@ impl From<Driver> for CgroupDriver {
 }
 
 impl CgroupArgs {
-    /// Sets what the flags say, or else the file. Without a root the pods have one of this agent's own, so that it disturbs no other
-    /// kubelet of the machine; with one, and not all pods of the node, others may have their pods there too.
+    /// Applies the flags, or else the file. Without a given root, the agent uses its own root cgroup, so that it does not interfere
+    /// with a kubelet on the machine. With a given root, and unless the agent adopts the node, the root may also contain other
+    /// agents' pods.
     pub(super) fn apply(
         &self,
         file: &KubeletConfiguration,
@@ -97,7 +98,7 @@ impl CgroupArgs {
     }
 }
 
-/// Which limits hold for all pods, and for what is reserved; it was checked.
+/// The enforced limits of node allocatable. The file was validated.
 fn enforced(file: &KubeletConfiguration) -> NodeAllocatable {
     let Some(levels) = &file.enforce_node_allocatable else {
         return NodeAllocatable::default();
@@ -115,7 +116,7 @@ fn enforced(file: &KubeletConfiguration) -> NodeAllocatable {
     }
 }
 
-/// The cgroups in which the agent limits pods, if it gives them cgroups of their own. Nothing else is made or removed.
+/// The cgroups in which the agent limits pods, if cgroupsPerQOS is set. The agent changes no other cgroups.
 pub(super) fn cgroups(config: &Config) -> Result<Option<Arc<dyn ControlGroups>>, String> {
     let cgroups = &config.cgroups;
     if !cgroups.per_qos {
@@ -136,7 +137,7 @@ pub(super) fn cgroups(config: &Config) -> Result<Option<Arc<dyn ControlGroups>>,
     }))
 }
 
-/// The driver that the file names; it was checked.
+/// The cgroup driver in the file, which was validated.
 fn driver_of(file: &KubeletConfiguration) -> Option<CgroupDriver> {
     file.cgroup_driver.as_ref().map(|driver| match driver.as_str() {
         "systemd" => CgroupDriver::Systemd,
@@ -144,7 +145,7 @@ fn driver_of(file: &KubeletConfiguration) -> Option<CgroupDriver> {
     })
 }
 
-/// What the file says of memory QoS; it was checked.
+/// The memory QoS settings in the file, which was validated.
 fn memory_qos(file: &KubeletConfiguration) -> Option<MemoryQos> {
     let factor = file.memory_throttling_factor;
     file.gates().enabled("MemoryQoS").then(|| MemoryQos {

@@ -1,4 +1,4 @@
-//! Flags of `crib agent` about the cluster that it is a node of.
+//! Flags of `crib agent` for the cluster that it joins.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -41,12 +41,12 @@ pub(crate) struct ClusterArgs {
     /// [default: auto]
     #[arg(long, value_name = "MODE", value_enum, requires = "kubeconfig")]
     service_proxy: Option<ProxyMode>,
-    /// Whether a cloud's controller gives the node its addresses, and makes it schedulable.
+    /// Whether a cloud controller manager sets the node's addresses and makes it schedulable.
     #[arg(skip)]
     pub(crate) external_cloud: bool,
 }
 
-/// Whether the agent serves the cluster's Services.
+/// The value of --service-proxy.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ProxyMode {
     Auto,
@@ -64,12 +64,12 @@ impl ClusterArgs {
         }
     }
 
-    /// Whether the agent is a node of a cluster.
+    /// Whether the agent joins a cluster.
     pub(super) fn joins(&self) -> bool {
         self.kubeconfig.is_some()
     }
 
-    /// Checks the kubeconfig that will be used first, before anything is started.
+    /// Checks the kubeconfig that is used first, before the agent starts.
     pub(super) fn check(&self) -> Result<(), String> {
         match (self.to_bootstrap(), &self.kubeconfig) {
             (Some((from, _)), _) => match Connection::load(from) {
@@ -81,13 +81,13 @@ impl ClusterArgs {
         }
     }
 
-    /// The kubeconfig to ask for a certificate with, and the one to write, if there is none that can be used.
+    /// The kubeconfigs to read and to write, if TLS bootstrapping is needed.
     fn to_bootstrap(&self) -> Option<(&Path, &Path)> {
         let (from, to) = (self.bootstrap_kubeconfig.as_deref()?, self.kubeconfig.as_deref()?);
         (!kube_node::is_valid(to, Timestamp::now())).then_some((from, to))
     }
 
-    /// How the node gets its first certificate, if it has none.
+    /// The TLS bootstrapping of the node, if it needs a certificate.
     pub(super) fn bootstrap(&self, config: &Config) -> Option<Bootstrap> {
         let (from, kubeconfig) = self.to_bootstrap()?;
         Some(Bootstrap {
@@ -98,7 +98,7 @@ impl ClusterArgs {
         })
     }
 
-    /// A client of the cluster's API server, if there is one. That of a node without a certificate waits for it.
+    /// A client of the cluster's API server. During TLS bootstrapping, requests wait for the certificate.
     pub(super) fn client(
         &self,
         file: &KubeletConfiguration,
@@ -108,18 +108,18 @@ impl ClusterArgs {
             Some(bootstrap) => bootstrap.client().map(Some).map_err(|error| of_bootstrap(&error)),
             None => self.kubeconfig.as_deref().map(client).transpose(),
         };
-        // 0 is client-go's own for requests, and no limit for events.
+        // For requests, 0 means client-go's default; for events, 0 means no limit.
         let or_own = |field: Option<i32>, own| if field == Some(0) { Some(own) } else { field };
         let rate = rate(or_own(file.kube_api_qps, 5), or_own(file.kube_api_burst, 10));
         Ok(client?.map(|client| client.with_rate(rate)))
     }
 
-    /// Where certificates are kept.
+    /// The directory of certificates.
     pub(super) fn cert_dir(&self, config: &Config) -> PathBuf {
         self.cert_dir.clone().unwrap_or_else(|| config.root_dir.join("pki"))
     }
 
-    /// Which certificates the cluster is asked for. `serves`: the server has none of its own.
+    /// The certificates to request from the cluster. `serves`: the server has no certificate of its own.
     pub(super) fn certificates(
         &self,
         file: &KubeletConfiguration,
@@ -134,12 +134,13 @@ impl ClusterArgs {
         }
     }
 
-    /// The file of the server's certificate, if the cluster is to sign it.
+    /// The file of the serving certificate, if the cluster signs it.
     pub(super) fn signed(&self, file: &KubeletConfiguration, config: &Config) -> Option<PathBuf> {
         self.signs_server(file).then(|| kube_node::server_certificate(&self.cert_dir(config)))
     }
 
-    /// What the node is registered as, with a server on this port. `provided` are the addresses that it was told to have.
+    /// The settings for registering the node. `server_port` is the port of its server; `provided` are the addresses given by
+    /// --node-ip.
     pub(super) fn node(
         &self,
         file: &KubeletConfiguration,
@@ -155,7 +156,7 @@ impl ClusterArgs {
             report_period: period(file.node_status_report_frequency, usual.report_period),
             lease: count(file.node_lease_duration_seconds)
                 .map_or(usual.lease, |seconds: u32| Duration::from_secs(seconds.into())),
-            // -1 is any number.
+            // -1: no limit.
             most_images: file
                 .node_status_max_images
                 .map_or(usual.most_images, |most| usize::try_from(most).unwrap_or(usize::MAX)),
@@ -178,7 +179,7 @@ impl ClusterArgs {
         }
     }
 
-    /// Shows what the flags say.
+    /// Applies the flags to the displayed configuration.
     pub(super) fn show(&self, file: &mut KubeletConfiguration) {
         file.rotate_certificates = self.rotate_certificates.or(file.rotate_certificates);
         file.server_tls_bootstrap = Some(self.signs_server(file));
@@ -189,7 +190,7 @@ impl ClusterArgs {
     }
 }
 
-/// The rate of requests that two fields say. Source: Kubernetes 1.36, pkg/kubelet/apis/config/v1beta1/defaults.go.
+/// The request rate from two fields. Source: Kubernetes 1.36, pkg/kubelet/apis/config/v1beta1/defaults.go.
 fn rate(per_second: Option<i32>, burst: Option<i32>) -> Rate {
     Rate { per_second: count(per_second).unwrap_or(50), burst: count(burst).unwrap_or(100) }
 }
@@ -199,7 +200,7 @@ fn client(path: &Path) -> Result<ApiClient, String> {
     ApiClient::new(connection).map_err(|error| in_words("--kubeconfig", &error))
 }
 
-/// What is wrong with the first certificate, in words.
+/// An error of TLS bootstrapping, with its causes.
 fn of_bootstrap(error: &dyn Error) -> String {
     in_words("--bootstrap-kubeconfig", error)
 }
@@ -214,20 +215,20 @@ fn in_words(flag: &str, error: &dyn Error) -> String {
     text
 }
 
-/// Has the runtime at a socket serve the tables, for ever, and says in the node's conditions if it does not.
+/// Makes the runtime at `socket` serve the tables. Sets a node condition while it does not serve them.
 pub(crate) async fn serve_services(
     socket: PathBuf,
     tables: watch::Receiver<ServiceTable>,
     proxy: ServiceProxy,
     limits: NodeLimits,
 ) {
-    /// Why ClusterIPs are not served.
+    /// The reason of the node condition.
     const REASON: &str = "ServicesNotServed";
     let mut is_told = false;
     let tell = |outcome| {
         let message = match outcome {
             Outcome::Served => None,
-            // Someone else may serve them.
+            // kube-proxy may serve them.
             Outcome::Unsupported if proxy == ServiceProxy::Auto => {
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::info!(

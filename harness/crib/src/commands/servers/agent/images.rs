@@ -1,4 +1,4 @@
-//! Flags of `crib agent` about images, named like those of a kubelet and of its configuration.
+//! Flags of `crib agent` for images, with the names of a kubelet's flags and configuration fields.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub(crate) struct ImageArgs {
 }
 
 impl ImageArgs {
-    /// Sets what the flags say, or else the file of the kubelet's configuration, and reads the files that they name.
+    /// Applies the flags, or else the configuration file, and reads the files that the flags name.
     pub(super) fn apply(
         &self,
         file: &KubeletConfiguration,
@@ -108,7 +108,7 @@ impl ImageArgs {
         Ok(secrets.transpose()?.unwrap_or_default().apply(config))
     }
 
-    /// Shows what the flags say.
+    /// Applies the flags to the displayed configuration.
     pub(super) fn show(&self, file: &mut KubeletConfiguration) {
         if let Some(policy) = self.image_pull_credentials_verification_policy {
             file.image_pull_credentials_verification_policy = Some(format!("{policy:?}"));
@@ -119,7 +119,7 @@ impl ImageArgs {
         }
     }
 
-    /// The images of a shared runtime may be others' too, so they are removed on request only.
+    /// Enabled only on request or with --adopt-node, because other clients may use the images of a shared runtime.
     fn garbage_collection(
         &self,
         file: &KubeletConfiguration,

@@ -1,4 +1,5 @@
-//! A file that one agent of the machine locks (`--lock-file`), and which another one may ask for (`--exit-on-lock-contention`).
+//! A lock file of the agent (`--lock-file`); the agent exits when another process opens the file, if `--exit-on-lock-contention` is
+//! set.
 //!
 //! Source: Kubernetes 1.36, cmd/kubelet/app/server.go run, watchForLockfileContention.
 
@@ -10,16 +11,16 @@ use std::path::PathBuf;
 use inotify::{EventStream, Inotify, WatchMask};
 use tokio_stream::StreamExt as _;
 
-/// Which file is locked.
+/// The lock file and its options.
 #[derive(Clone, Debug)]
 pub(crate) struct LockFile {
-    /// The file; it is made if there is none.
+    /// The file; created if it does not exist.
     pub(crate) path: PathBuf,
-    /// Whether the agent ends when another process opens the file.
+    /// Whether the agent exits when another process opens the file.
     pub(crate) ends_on_contention: bool,
 }
 
-/// Why the file is not locked.
+/// Why the file cannot be locked.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to lock --lock-file {}", path.display())]
 pub(super) struct LockFileError {
@@ -28,14 +29,14 @@ pub(super) struct LockFileError {
     source: io::Error,
 }
 
-/// A locked file, until it is dropped.
+/// A locked file. Dropping it releases the lock.
 pub(super) struct HeldLock {
     _file: File,
     watched: Option<PathBuf>,
 }
 
 impl LockFile {
-    /// Waits until no other process has it locked.
+    /// Locks the file; waits while another process holds the lock.
     pub(super) fn hold(&self) -> Result<HeldLock, LockFileError> {
         let failed = |source| LockFileError { path: self.path.clone(), source };
         let mut options = File::options();
@@ -49,7 +50,7 @@ impl LockFile {
 }
 
 impl HeldLock {
-    /// Returns when another process opens the file, or removes it, if that is to end the agent.
+    /// Returns when another process opens or removes the file; never returns unless `ends_on_contention` is set.
     pub(super) async fn contended(&self) {
         let Some(path) = &self.watched else {
             return std::future::pending().await;
@@ -62,7 +63,7 @@ impl HeldLock {
                 return;
             }
         };
-        // An error of a watch is no reason to run on beside another agent.
+        // If the watch fails, the agent exits rather than risk running next to another agent.
         let _ = events.next().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Flags of `crib agent` about what containers leave: logs, and containers that have ended.
+//! Flags of `crib agent` for container logs and ended containers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) struct ContainerLogArgs {
 }
 
 impl ContainerLogArgs {
-    /// Sets what the flags say, or else the file.
+    /// Applies the flags, or else the file.
     pub(super) fn apply(
         &self,
         file: &KubeletConfiguration,
@@ -67,7 +67,7 @@ pub(crate) struct DeadContainerArgs {
 }
 
 impl DeadContainerArgs {
-    /// The limits that the flags set.
+    /// The limits from the flags.
     pub(super) fn limits(&self) -> DeadContainerLimits {
         let usual = DeadContainerLimits::default();
         DeadContainerLimits {

@@ -1,4 +1,4 @@
-//! Flags of `crib agent` about the node: its address, its DNS, and which pods it takes.
+//! Flags of `crib agent` for the node: its address, its DNS, and the pods that it admits.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 use super::pairs;
 
-/// How many pods a kubelet takes.
+/// The kubelet's default of maxPods.
 const MAX_PODS: u32 = 110;
 
 #[derive(Debug, Default, Args)]
@@ -58,7 +58,7 @@ pub(crate) struct NodeArgs {
 }
 
 impl NodeArgs {
-    /// Sets what the flags say, or else the file. `config` has the node's name already. `joins`: the node is one of a cluster.
+    /// Applies the flags, or else the file. `config` must contain the node's name. `joins`: the agent joins a cluster.
     pub(super) fn apply(
         &self,
         file: &KubeletConfiguration,
@@ -113,7 +113,7 @@ impl NodeArgs {
             reserved(&self.system_reserved, file.system_reserved.as_ref(), "systemReserved")?;
         rules.kube_reserved =
             reserved(&self.kube_reserved, file.kube_reserved.as_ref(), "kubeReserved")?;
-        // Named processors count instead of amounts, as for a kubelet.
+        // reservedSystemCPUs replaces the reserved amounts of CPU, as in a kubelet.
         if let Some(cpus) = file.reserved_system_cpus.as_deref().and_then(cpus) {
             rules.kube_reserved.remove("cpu");
             rules.system_reserved.insert("cpu".to_owned(), cpus.to_string());

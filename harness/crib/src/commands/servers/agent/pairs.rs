@@ -1,4 +1,4 @@
-//! ◆ Values of flags in a kubelet's forms: lists of `KEY=VALUE`, taints, sizes. Pure.
+//! ◆ Parsers for a kubelet's flag values: lists of `KEY=VALUE`, taints, sizes. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// One `KEY=VALUE`.
+/// Parses `KEY=VALUE`.
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => {
@@ -17,7 +17,7 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// One `KEY=VALUE:EFFECT`, `KEY:EFFECT` or `KEY=:EFFECT`.
+/// Parses `KEY=VALUE:EFFECT`, `KEY:EFFECT` or `KEY=:EFFECT`.
 pub(crate) fn taint(text: &str) -> Result<Taint, String> {
     let expected = || {
         format!("{text:?} is not KEY=VALUE:EFFECT with an effect of {}", TAINT_EFFECTS.join(", "))
@@ -38,7 +38,7 @@ pub(crate) fn taint(text: &str) -> Result<Taint, String> {
     })
 }
 
-/// One `RESOURCE=QUANTITY` of what pods may not have.
+/// Parses `RESOURCE=QUANTITY` of a reservation.
 pub(super) fn reservation(text: &str) -> Result<(String, String), String> {
     const RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
     let (resource, amount) = pair(text)?;
@@ -52,7 +52,7 @@ pub(super) fn reservation(text: &str) -> Result<(String, String), String> {
     Ok((resource, amount))
 }
 
-/// A list without its order; of equal keys the last counts, as for a kubelet.
+/// A map of the pairs; of equal keys, the last is used, as in a kubelet.
 pub(super) fn map(pairs: &[(String, String)]) -> BTreeMap<String, String> {
     pairs.iter().cloned().collect()
 }

@@ -1,4 +1,4 @@
-//! What a KubeletConfiguration says of the agent's own process, and of the machine it may run on.
+//! The KubeletConfiguration fields for the agent's own process and its machine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::cgroups;
 
-/// Fails, in words, if the configuration does not allow this machine.
+/// Fails with a message if the configuration does not allow this machine.
 pub(super) fn check(file: &KubeletConfiguration) -> Result<(), String> {
     let problems = host_problems(file, &host(Path::new("/")));
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
 }
 
-/// What the machine whose files are below `root` is like.
+/// The properties of the machine whose files are below `root`.
 fn host(root: &Path) -> Host {
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
     let differs = |(name, wanted): &(&'static str, &'static str)| {
@@ -35,13 +35,13 @@ fn host(root: &Path) -> Host {
     };
     Host {
         unified_cgroups: root.join("sys/fs/cgroup/cgroup.controllers").exists(),
-        // A heading, and a line for each.
+        // A heading, and a line for each swap.
         swaps: read("proc/swaps").lines().count() > 1,
         kernel: KERNEL_DEFAULTS.iter().filter_map(differs).collect(),
     }
 }
 
-/// Sets what the configuration says of this process, and of the kernel. What cannot be set is a warning, as for a kubelet.
+/// Applies the configuration to this process and the kernel. As in a kubelet, a failure is a warning.
 pub(super) fn set(file: &KubeletConfiguration) {
     if let Err(error) = set_score(file) {
         let score = file.oom_score_adj;
@@ -51,7 +51,7 @@ pub(super) fn set(file: &KubeletConfiguration) {
     if let Some(most) = files
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, most, most)
     {
-        // The rest of what is allowed.
+        // Sets the highest allowed limit instead.
         let allowed = getrlimit(Resource::RLIMIT_NOFILE).map(|(_, hard)| hard.min(most));
         let allowed = allowed.and_then(|hard| {
             let kept = getrlimit(Resource::RLIMIT_NOFILE)?.1;
@@ -70,19 +70,19 @@ fn set_score(file: &KubeletConfiguration) -> io::Result<()> {
     }
 }
 
-/// Sets the settings of the kernel that a kubelet relies on, below `root`, if the configuration asks for it. A kubelet also does
-/// without being asked; a machine of which the agent is one of many programs is left alone.
+/// Sets the sysctls below `root` that a kubelet relies on, if the configuration sets protectKernelDefaults. A kubelet sets them by
+/// default; the agent does not, because other programs may share the machine.
 fn tune(file: &KubeletConfiguration, root: &Path) {
     let differing = host(root).kernel;
     let Some(protected) = file.protect_kernel_defaults else {
         return;
     };
-    // With protection, `check` has refused the machine.
+    // With protectKernelDefaults, `check` has rejected a machine with different values.
     for (name, value) in differing.iter().filter(|_| !protected) {
         let wanted = KERNEL_DEFAULTS.iter().find(|(known, _)| known == name);
         let Some((_, wanted)) = wanted else { continue };
         let path = root.join("proc/sys").join(name);
-        // Without O_CREAT: a kernel without the setting has no file.
+        // Without O_CREAT: if the kernel lacks the sysctl, the file does not exist.
         let opened = fs::File::options().write(true).truncate(true).open(&path);
         let written =
             opened.and_then(|mut file| io::Write::write_all(&mut file, wanted.as_bytes()));
@@ -97,7 +97,7 @@ fn tune(file: &KubeletConfiguration, root: &Path) {
     }
 }
 
-/// What the agent of a node asks of this machine. What the machine lacks is one warning.
+/// The agent's interfaces to this machine. Warns about missing ones.
 pub(super) fn node_parts(config: &Config, claims: Option<NodeClaims>) -> Result<NodeParts, String> {
     let oom_kills = oom_kills(Path::new(KMSG)).map_err(|error| {
         tracing::warn!(
@@ -114,17 +114,18 @@ pub(super) fn node_parts(config: &Config, claims: Option<NodeClaims>) -> Result<
     })
 }
 
-/// How often the process is looked at, which others may have changed (pkg/kubelet/cm/container_manager_linux.go).
+/// The interval at which cgroup and OOM score are restored, because other processes may change them
+/// (pkg/kubelet/cm/container_manager_linux.go).
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// The cgroup that the configuration names for this process.
+/// The cgroup for this process in the configuration.
 pub(super) fn own_cgroup(file: &KubeletConfiguration) -> Result<Option<HostCgroups>, String> {
     let named = file.kubelet_cgroups.as_deref().filter(|path| !path.is_empty());
     let cgroup = named.map(|path| HostCgroups::new(Path::new(cgroups::MOUNT), path)).transpose();
     cgroup.map_err(|error| format!("kubeletCgroups: {error}"))
 }
 
-/// Keeps what the configuration says of this process. Never returns.
+/// Restores the configured cgroup and OOM score periodically. Never returns.
 pub(super) async fn keep(file: &KubeletConfiguration, cgroup: Option<HostCgroups>) {
     let mut is_told = false;
     loop {
@@ -135,12 +136,12 @@ pub(super) async fn keep(file: &KubeletConfiguration, cgroup: Option<HostCgroups
             tracing::warn!(%error, "failed to move the agent into kubeletCgroups; will retry: run the agent as root");
         }
         tokio::time::sleep(PERIOD).await;
-        // The first failure was a warning.
+        // The first failure was reported.
         let _ = set_score(file);
     }
 }
 
-/// Shows what is true of this process, whatever the configuration says, and which machines it would have refused.
+/// Sets the actual values of this process in the displayed configuration, and whether it would reject machines.
 pub(super) fn show(file: &mut KubeletConfiguration) {
     file.fail_swap_on.get_or_insert(false);
     file.fail_cgroup_v1.get_or_insert(false);
@@ -168,7 +169,7 @@ mod tests {
             tune(&file, root.path());
             assert_eq!(fs::read_to_string(&panics).unwrap(), expected, "{protects:?}");
         }
-        // What the kernel does not have is not made.
+        // A sysctl that the kernel lacks is not created.
         assert!(!root.path().join("proc/sys/vm").exists());
     }
 

@@ -1,4 +1,4 @@
-//! Flags of `crib agent` about the HTTPS server of the node, which the API server and its clients use.
+//! Flags of `crib agent` for the node's HTTPS server, which the API server and its clients use.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,9 +10,9 @@ use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration, count}
 use clap::{ArgAction, Args, ValueEnum};
 use kubelet_server::{Authorization, Handlers, KeyPairFiles, Server, ServerError, Settings};
 
-/// Where a kubelet's server listens.
+/// The default port of a kubelet's server.
 const PORT: u16 = 10250;
-/// How long the API server's answers count (Kubernetes 1.36, pkg/kubelet/apis/config/v1beta1/defaults.go).
+/// The default lifetime of cached token reviews (Kubernetes 1.36, pkg/kubelet/apis/config/v1beta1/defaults.go).
 const TOKENS: Duration = Duration::from_secs(120);
 const ALLOWED: Duration = Duration::from_secs(300);
 const REFUSED: Duration = Duration::from_secs(30);
@@ -56,13 +56,13 @@ enum AuthorizationMode {
 }
 
 impl ServerArgs {
-    /// Whether the server has no certificate of its own, so that one is made or asked for.
+    /// Whether no certificate is given, so that the server generates or requests one.
     pub(super) fn makes_certificate(&self, file: &KubeletConfiguration) -> bool {
         self.tls_cert_file.is_none() && path(file.tls_cert_file.as_ref()).is_none()
     }
 
-    /// Binds the server that the flags describe, or else the file; `None` if there is to be none. `joins`: the agent is a node of a
-    /// cluster. `signed` is served instead of a certificate that the agent makes in `pki`, once it is there.
+    /// Binds the server of the flags, or else of the file; `None` if it is disabled. `joins`: the agent joins a cluster. `signed`
+    /// is the certificate that the cluster signs; once it exists, it replaces the certificate that the agent generates in `pki`.
     pub(super) async fn bind(
         &self,
         file: &KubeletConfiguration,
@@ -84,7 +84,7 @@ impl ServerArgs {
         let address = SocketAddr::new(self.ip(file)?, port);
         let settings = Settings {
             address,
-            // Several nodes may be on one machine, and nobody asked for this port.
+            // The default port may be replaced, because several nodes may share a machine.
             any_port: named.is_none(),
             certificate: self.certificate(file, config, pki)?,
             reloads_certificate: file.gates().enabled("ReloadKubeletServerCertificateFile"),
@@ -195,7 +195,7 @@ impl ServerArgs {
     }
 }
 
-/// Warns that clients cannot be reviewed without a cluster, if the file wants a server.
+/// Warns that requests cannot be authenticated without a cluster, if the file configures the server.
 fn warn_without_cluster(file: &KubeletConfiguration) {
     let is_wanted =
         file.enable_server == Some(true) || file.port.is_some() || file.address.is_some();
@@ -223,7 +223,7 @@ fn handlers(file: &KubeletConfiguration, config: &Config) -> Handlers {
     }
 }
 
-/// As in a kubelet's file, zero is no value.
+/// As in a kubelet's configuration file, 0 means not set.
 fn given(duration: Option<Duration>) -> Option<Duration> {
     duration.filter(|duration| !duration.is_zero())
 }

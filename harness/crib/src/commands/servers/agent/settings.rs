@@ -1,4 +1,4 @@
-//! What the agent is started with beside a KubeletConfiguration: the flags of `crib agent` fill it, and those of `crib kubelet`.
+//! The agent's settings in addition to a KubeletConfiguration, set by the flags of `crib agent` or `crib kubelet`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::server::ServerArgs;
 use super::show::ShowArgs;
 use super::source::SourceArgs;
 
-/// The settings; each takes precedence over the field of a KubeletConfiguration that says the same.
+/// The settings; each takes precedence over the corresponding KubeletConfiguration field.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Settings {
     /// Id of this agent, stored as a label of its pods [default: generated once and kept in --root-dir]
@@ -61,11 +61,11 @@ pub(crate) struct Settings {
     pub(crate) show: ShowArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Whether the node is a kubelet's: its logs are linked where log collectors look for them, a port of its health that is taken is no
-    /// error, and its read-only port has the address of its server.
+    /// Whether the agent runs as `crib kubelet`: it links logs where log collectors expect them, retries a healthz port that is in
+    /// use, and binds the read-only port to the server's address.
     #[arg(skip)]
     pub(crate) as_kubelet: bool,
-    /// A file to lock before the agent starts, besides that in its root directory.
+    /// A file to lock before the agent starts, in addition to the one in its root directory.
     #[arg(skip)]
     pub(crate) lock_file: Option<LockFile>,
 }

@@ -1,6 +1,6 @@
-//! Flags of `crib agent` about what it shows over HTTP to anyone who can connect: a kubelet's healthz and read-only ports.
+//! Flags of `crib agent` for the unauthenticated HTTP ports: a kubelet's healthz and read-only ports.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/server/server.go ListenAndServeKubeletReadOnlyServer; a request for each connection.
+//! Source: Kubernetes 1.36, pkg/kubelet/server/server.go ListenAndServeKubeletReadOnlyServer; one request per connection.
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -19,13 +19,13 @@ use kubelet_server::{Exposed, OtherPorts};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// How long a client may take.
+/// The timeout of a client.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many clients are answered at a time.
+/// The maximum number of concurrent clients.
 const MOST_CLIENTS: usize = 64;
-/// Where a kubelet shows its health.
+/// The default healthz port of a kubelet.
 const HEALTHZ_PORT: u16 = 10248;
-/// How long after a failure a kubelet tries again to show its health.
+/// The interval at which a kubelet retries to bind the healthz port.
 ///
 /// Source: Kubernetes 1.36, cmd/kubelet/app/server.go run.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -45,16 +45,16 @@ pub(crate) struct ShowArgs {
     healthz_bind_address: Option<IpAddr>,
 }
 
-/// The sockets, and what each shows.
+/// The bound sockets, and what each serves.
 #[derive(Debug)]
 pub(super) struct Sockets {
     bound: Vec<(TcpListener, Shown)>,
-    /// Where the health is shown once it can be.
+    /// The healthz address that is not bound yet.
     healthz: Option<SocketAddr>,
     ports: OtherPorts,
 }
 
-/// What a socket shows.
+/// What a socket serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     Health,
@@ -62,8 +62,8 @@ enum Shown {
 }
 
 impl ShowArgs {
-    /// Binds the sockets that the flags name, or else the file. `joins`: the agent is a node of a cluster. `as_kubelet`:
-    /// it goes on without the port of its health until it is free, and its read-only port has the address of its server.
+    /// Binds the ports of the flags, or else of the file. `joins`: the agent joins a cluster. `as_kubelet`: a healthz port that is
+    /// in use is retried in the background, and the read-only port is bound to the server's address.
     pub(super) async fn bind(
         &self,
         file: &KubeletConfiguration,
@@ -88,7 +88,7 @@ impl ShowArgs {
                 sockets.healthz = Some(SocketAddr::new(address, healthz));
                 None
             }
-            // Several agents may be on one machine, and nobody asked for this port.
+            // The default port may be replaced, because several agents may share a machine.
             Err((_, ErrorKind::AddrInUse)) if given.is_none() => {
                 let listener = bind_any("--healthz-port", address).await?;
                 let port = port_of(&listener);
@@ -114,7 +114,7 @@ impl ShowArgs {
     }
 }
 
-/// Binds a port; 0 is none.
+/// Binds a port; 0 disables it.
 async fn bind(
     flag: &str,
     address: IpAddr,
@@ -130,13 +130,13 @@ async fn bind(
     bound.map(Some).map_err(failed)
 }
 
-/// Binds a port that is free.
+/// Binds a free port.
 async fn bind_any(flag: &str, address: IpAddr) -> Result<TcpListener, String> {
     let bound = TcpListener::bind(SocketAddr::new(address, 0)).await;
     bound.map_err(|error| format!("{flag}: failed to bind a free port of {address}: {error}"))
 }
 
-/// Binds an address once it can be bound.
+/// Retries until the address can be bound.
 async fn bind_in_time(at: SocketAddr) -> TcpListener {
     loop {
         match TcpListener::bind(at).await {
@@ -150,12 +150,12 @@ async fn bind_in_time(at: SocketAddr) -> TcpListener {
     }
 }
 
-/// The port of a socket that is bound.
+/// The port of a bound socket.
 fn port_of(listener: &TcpListener) -> u16 {
     listener.local_addr().map_or(0, |address| address.port())
 }
 
-/// What to do about a port that is taken.
+/// Adds a remedy if the port is in use.
 fn advised(problem: String, kind: ErrorKind, flag: &str) -> String {
     if kind == ErrorKind::AddrInUse {
         format!("{problem}: set another {flag}, or 0 to disable it")
@@ -165,12 +165,12 @@ fn advised(problem: String, kind: ErrorKind, flag: &str) -> String {
 }
 
 impl Sockets {
-    /// The ports that are served.
+    /// The served ports.
     pub(super) fn ports(&self) -> OtherPorts {
         self.ports
     }
 
-    /// Answers clients for ever.
+    /// Serves clients. Never returns.
     pub(super) async fn serve(self, exposed: Arc<Exposed>) {
         let mut servers = JoinSet::new();
         for (listener, shown) in self.bound {
@@ -214,7 +214,7 @@ async fn client(stream: TcpStream, shown: Shown, exposed: Arc<Exposed>) {
             Ok::<_, Infallible>(answer)
         }
     });
-    // A client that has gone needs no answer.
+    // The client may have disconnected.
     let _ = http1::Builder::new()
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer)

@@ -1,4 +1,4 @@
-//! Flags of `crib agent` about where pods come from.
+//! Flags of `crib agent` for the sources of pods.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use compact::Map;
 use crib_base::args::duration;
 use crib_base::named_text;
 
-/// Which manifests are read, and how.
+/// The value of --manifest-mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
     /// *.yaml, *.yml and *.json, each with any number of pods; unknown fields are errors; when a file becomes invalid, its pods
@@ -51,8 +51,8 @@ pub(crate) struct SourceArgs {
 pub(super) type Sources = Vec<Box<dyn PodSource>>;
 
 impl SourceArgs {
-    /// The sources that the flags name, or else the file; or what is wrong with them, in words. `joins`: pods come from a cluster
-    /// too, so that there need be no other.
+    /// The sources of the flags, or else of the file; the error is a message. `joins`: the cluster is a source too, so no other
+    /// source is required.
     pub(super) fn sources(
         &self,
         file: &KubeletConfiguration,
@@ -88,7 +88,7 @@ impl SourceArgs {
         Ok(sources)
     }
 
-    /// Shows what the flags say. Manifests that are not read as a kubelet's are no static pods.
+    /// Applies the flags to the displayed configuration. Pods of --manifest-mode crib are not static pods.
     pub(super) fn show(&self, file: &mut KubeletConfiguration) {
         if let Some(path) = &self.manifests {
             let is_kubelets = self.manifest_mode != Some(Mode::Crib);
@@ -97,7 +97,7 @@ impl SourceArgs {
         if let Some(url) = &self.manifest_url {
             file.static_pod_url = Some(url.clone());
         }
-        // They may be credentials.
+        // Headers may contain credentials.
         file.static_pod_url_header = None;
         let period = |flag: Option<Duration>, file: Option<GoDuration>| {
             let nanos = flag.and_then(|period| i64::try_from(period.as_nanos()).ok());
@@ -123,7 +123,7 @@ impl SourceArgs {
                 "{} does not exist: set {name} to a directory of manifests or to a manifest file",
                 path.display()
             );
-            // kubeadm names one on nodes that have no static pods.
+            // kubeadm sets staticPodPath even on nodes without static pods.
             if !(joins && matches!(of, Of::File)) {
                 return Err(problem);
             }
@@ -149,7 +149,7 @@ impl SourceArgs {
         Ok(Some((path.clone(), mode)))
     }
 
-    /// The headers of requests for manifests, a line each.
+    /// The headers of requests to --manifest-url, one per line.
     fn headers(&self, file: &KubeletConfiguration) -> Result<String, String> {
         match &self.manifest_url_headers {
             Some(path) => read(path),
@@ -158,7 +158,7 @@ impl SourceArgs {
     }
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Copy)]
 enum Of {
     Flag,
@@ -184,7 +184,7 @@ fn given<T>(flag: Option<T>, file: Option<T>) -> Option<(T, Of)> {
     flag.map(|value| (value, Of::Flag)).or_else(of_file)
 }
 
-/// A kubelet takes 0 for its default too.
+/// 0 means the default, as in a kubelet.
 fn frequency(flag: Option<Duration>, file: Option<GoDuration>) -> Option<Duration> {
     flag.or(file.map(GoDuration::get)).filter(|period| !period.is_zero())
 }

@@ -1,4 +1,4 @@
-//! The one way in which the agent starts, for `crib agent` and `crib kubelet`: settings and a KubeletConfiguration become an agent.
+//! Starts the agent for `crib agent` and `crib kubelet` from their settings and a KubeletConfiguration.
 
 use std::fs::File;
 use std::io;
@@ -47,7 +47,7 @@ use super::systemd::{self, Watchdog};
 use super::{cluster, process};
 use crate::{heap, shutdown};
 
-/// How long the agent may take to end.
+/// The timeout of the agent's shutdown.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// The delays between restarts with the gate ReduceDefaultCrashLoopBackOffDecay.
@@ -57,7 +57,7 @@ const REDUCED_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration:
 const POD_LOGS: &str = "/var/log/pods";
 const CONTAINER_LOGS: &str = "/var/log/containers";
 
-/// What an agent is started with.
+/// The inputs for starting an agent.
 pub(crate) struct Start {
     endpoint: Option<UnixEndpoint>,
     settings: Settings,
@@ -66,7 +66,8 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// An agent for the runtime at this endpoint, or else at that of the configuration. `unknown` are fields that are left out.
+    /// Creates the inputs for the runtime at this endpoint, or else at the configured one. `unknown` are unknown fields, which are
+    /// ignored.
     pub(crate) fn new(
         endpoint: Option<UnixEndpoint>,
         settings: Settings,
@@ -82,13 +83,13 @@ impl Start {
         Self { endpoint, settings, file: checked.config, warnings }
     }
 
-    /// Warns about words, such as flags, once there is a log.
+    /// Adds a warning about fields or flags, to be logged when logging is configured.
     pub(crate) fn warn(mut self, message: &'static str, words: Vec<String>) -> Self {
         self.warnings.push((message, words));
         self
     }
 
-    /// Runs until a signal. Called while the process has one thread.
+    /// Runs until a signal. Must be called while the process has a single thread.
     pub(crate) fn run(self) -> Result<Exit, Exit> {
         let Self { endpoint, settings, file, warnings } = self;
         logging::to_stderr(log(&settings, &file));
@@ -108,13 +109,14 @@ impl Start {
         let root_dir = settings.root_dir.clone().map_or_else(|| default_dir("crib-agent"), Ok);
         let remedy = |problem| format!("{problem}: set a directory for volumes with --root-dir");
         let root_dir = absolute(or_say(root_dir.map_err(remedy), Exit::BadInput)?);
-        // Containers own files in volumes, set-user-ID programs too if they like.
+        // The directory must be private, because containers may create set-user-ID programs in volumes.
         or_complain(file_tree::private::make(&root_dir), Exit::NoRuntime)?;
         let agent_id = or_complain(agent_id(&settings, &root_dir), Exit::BadInput)?;
         let configured = config(&settings, &file, root_dir.clone(), node_name, agent_id);
         let (mut config, objects) = or_say(configured, Exit::BadInput)?;
         config.volumes_in_memory = Some(volumes_in_memory::maker());
-        // An ordinary user's containers own files as subordinate ids, which only a user namespace of the same ids can remove.
+        // In rootless mode, containers create files with subordinate ids, which can be removed only inside a user namespace with
+        // these ids.
         if !nix::unistd::geteuid().is_root() {
             let entered = runtime_fake::enter(IsolationRequest::Auto, Some(&root_dir));
             or_complain(entered, Exit::NoRuntime)?;
@@ -125,8 +127,8 @@ impl Start {
         let _sole = or_complain(lock(&root_dir), Exit::NoRuntime)?;
         let shutdown = or_failed("listen for signals", shutdown::on_signal(LONGEST_END))?;
         heap::share();
-        // One thread: tasks that change threads cost a fifth more of the processor's time, and a fifth more memory. What may last
-        // is on threads of its own.
+        // A single thread: moving tasks between threads costs a fifth more CPU time and a fifth more memory. Operations that may
+        // take long run on separate threads.
         let tokio = event_loop(&mut Builder::new_current_thread(), 6)?;
         limits::serve_on();
         let serving = Serving { endpoint, settings: &settings, file: &file, watchdog, own_cgroup };
@@ -139,7 +141,7 @@ impl Start {
             };
             serving.serve(config, objects, sources, shutdown, contended).await
         });
-        // A blocking task that hangs, in a volume say, must not keep the command from ending.
+        // A blocking task that hangs, for example in a volume, must not delay the end of the command.
         tokio.shutdown_background();
         if let Err(error) = volumes_in_memory::remove_if_empty(&root_dir) {
             tracing::warn!(%error, "failed to remove the directory of volumes in memory");
@@ -148,7 +150,7 @@ impl Start {
     }
 }
 
-/// How to log: as the flags say, or else the file. From klog's level 4 on is for those who look for an error.
+/// The log format and level from the flags, or else from the file. klog's verbosity 4 and above means debug.
 fn log(settings: &Settings, file: &KubeletConfiguration) -> LogArgs {
     let logging = file.logging.clone().unwrap_or_default();
     let json = logging.format.is_some_and(|format| format == "json");
@@ -179,7 +181,7 @@ fn endpoint_of(
     }
 }
 
-/// The agent's configuration and the objects that pods refer to, or what is wrong with the flags, in words.
+/// The agent's configuration and the objects that pods refer to; the error is a message.
 fn config(
     settings: &Settings,
     file: &KubeletConfiguration,
@@ -191,7 +193,7 @@ fn config(
     let pod_logs_dir = settings.container_logs.pod_logs_dir.clone().or(of_file);
     let pod_logs_dir = pod_logs_dir.map_or_else(|| root_dir.join("logs"), absolute);
     let mut config = agent::Config::new(root_dir, pod_logs_dir);
-    // Without a home directory, claims have their directories where the agent keeps everything.
+    // Without a home directory, claims use the agent's default directory.
     if let Ok(directory) = settings.volumes.directory() {
         config.volumes_dir = directory;
     }
@@ -224,7 +226,7 @@ fn config(
         config.cluster_domain.clear();
     }
     settings.node.apply(file, settings.cluster.joins(), &mut config)?;
-    // A node of a cluster evicts pods by itself, and so does a kubelet.
+    // Evictions have default thresholds in a cluster and in `crib kubelet`.
     let by_itself = settings.cluster.joins() || settings.as_kubelet;
     let limits_pods = config.cgroups.per_qos && config.cgroups.enforced.pods;
     config.eviction = EvictionSettings::of(file, by_itself, limits_pods)
@@ -262,13 +264,13 @@ fn agent_id(settings: &Settings, root_dir: &Path) -> Result<String, AgentIdError
     }
 }
 
-/// What the agent has of its command line while it runs.
+/// The inputs that the running agent needs.
 struct Serving<'a> {
     endpoint: UnixEndpoint,
     settings: &'a Settings,
     file: &'a KubeletConfiguration,
     watchdog: Watchdog,
-    /// The cgroup of the agent's own process, if the configuration names one.
+    /// The configured cgroup of the agent's own process.
     own_cgroup: Option<HostCgroups>,
 }
 
@@ -287,7 +289,7 @@ impl Serving<'_> {
             () = shutdown.cancelled() => return Err(Exit::Interrupted),
         };
         let cri = or_complain(connected, Exit::NoRuntime)?;
-        // The runtime knows which cgroups it can make: its word counts more than the configuration's, as for a kubelet.
+        // The runtime's cgroup driver takes precedence over the configured one, as in a kubelet.
         if let Ok(Some(driver)) = cri.cgroup_driver().await {
             if config.cgroups.per_qos && driver != config.cgroups.driver {
                 tracing::info!(
@@ -401,7 +403,8 @@ impl Serving<'_> {
         or_say(ended, Exit::BadInput)
     }
 
-    /// The configuration with what the flags and the machine have made of it, as far as the agent's own settings do not show it.
+    /// The effective configuration: the file with the values of flags and of the machine, except fields that the agent's own
+    /// configuration provides.
     fn in_use(&self) -> KubeletConfiguration {
         let mut shown = self.file.clone();
         process::show(&mut shown);
@@ -430,7 +433,7 @@ impl Serving<'_> {
         agent::cri::grpc::connect_with(&self.endpoint.to_string(), &options).await
     }
 
-    /// Logs what the agent drives, and which pods are its own.
+    /// Logs the runtime, and which pods the agent manages.
     async fn announce(&self, config: &agent::Config, cri: &dyn Cri) {
         let runtime = cri.version().await.map_or_else(
             |error| error.to_string(),
@@ -448,7 +451,7 @@ impl Serving<'_> {
     }
 }
 
-/// Serves the API server and its clients, which `reviews` knows, if there is a server of the node. Never returns.
+/// Serves the API server and its clients, whose credentials `reviews` checks, if there is a node server. Never returns.
 async fn serve_node(
     server: Option<(Server, String)>,
     reviews: Option<&ApiClient>,
@@ -460,7 +463,7 @@ async fn serve_node(
     }
 }
 
-/// Has the runtime serve the cluster's Services, if there is a cluster. Never returns.
+/// Makes the runtime serve the cluster's Services, if the agent joins a cluster. Never returns.
 async fn serve_services(services: Option<impl Future<Output = ()>>) {
     if let Some(services) = services {
         services.await;
@@ -468,7 +471,7 @@ async fn serve_services(services: Option<impl Future<Output = ()>>) {
     std::future::pending().await
 }
 
-/// Has volumes of drivers unstaged that no pod uses, if the agent is a node. Never returns.
+/// Unstages CSI volumes that no pod uses, if the agent joins a cluster. Never returns.
 async fn drive(drivers: Option<CsiDrivers>) {
     if let Some(drivers) = drivers {
         drivers.run().await;
@@ -476,7 +479,7 @@ async fn drive(drivers: Option<CsiDrivers>) {
     std::future::pending().await
 }
 
-/// Has the preparation of claims undone whose pods are gone, if the agent is a node. Never returns.
+/// Unprepares resource claims of removed pods, if the agent joins a cluster. Never returns.
 async fn keep_claims(claims: Option<NodeClaims>, agent: AgentView) {
     if let Some(claims) = claims {
         claims.run(agent).await;
@@ -484,10 +487,10 @@ async fn keep_claims(claims: Option<NodeClaims>, agent: AgentView) {
     std::future::pending().await
 }
 
-/// The file that is locked, for the life of the agent.
+/// The lock file in the root directory.
 const LOCK: &str = "lock";
 
-/// Why the directory cannot be used.
+/// Why the root directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum SoleError {
     /// Another agent uses it.
@@ -505,8 +508,8 @@ enum SoleError {
     },
 }
 
-/// Keeps a second agent from a root directory, which would take the pods of the first one for orphans, and remove them: locks it until
-/// the file is closed, also when the agent is killed.
+/// Locks the root directory until the file is closed, which also happens if the agent is killed. A second agent with the same
+/// directory would treat the first agent's pods as orphans and remove them.
 fn lock(root_dir: &Path) -> Result<File, SoleError> {
     let failed = |source| SoleError::Lock { path: root_dir.to_owned(), source };
     let file = File::options()

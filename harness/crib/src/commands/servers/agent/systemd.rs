@@ -1,4 +1,4 @@
-//! What systemd is told (sd_notify(3)), over the socket that NOTIFY_SOCKET names.
+//! Notifications to systemd (sd_notify(3)) over the socket in NOTIFY_SOCKET.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/watchdog/watchdog_linux.go; github.com/coreos/go-systemd/daemon.
 
@@ -8,10 +8,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 use std::{env, io, process};
 
-/// How short the time of a watchdog may not be.
+/// A watchdog timeout must be longer than this.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Tells systemd the state, if it listens. What it does not hear is a line in the log.
+/// Notifies systemd of the state, if NOTIFY_SOCKET is set. Logs a failure.
 pub(super) fn notify(state: &str) {
     let Some(socket) = env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else {
         return;
@@ -33,21 +33,22 @@ fn send(socket: &[u8], state: &str) -> io::Result<()> {
     sender.send_to_addr(state.as_bytes(), &address).map(drop)
 }
 
-/// The watchdog of systemd, which restarts an agent that it does not hear from in time.
+/// The watchdog of systemd, which restarts an agent that does not notify it in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Watchdog {
-    /// How often it is fed; `None`: there is none.
+    /// The interval of notifications; `None`: no watchdog.
     period: Option<Duration>,
 }
 
 impl Watchdog {
-    /// That of the environment.
+    /// The watchdog of the environment variables.
     pub(super) fn from_environment() -> Result<Self, String> {
         let text = |name: &str| env::var(name).ok().filter(|text| !text.is_empty());
         Self::of(text("WATCHDOG_USEC").as_deref(), text("WATCHDOG_PID").as_deref(), process::id())
     }
 
-    /// ◆ That of the variables' values. It watches one process, whatever others inherit.
+    /// ◆ The watchdog of these values of the variables. It applies only to the process WATCHDOG_PID; child processes inherit the
+    /// variables.
     fn of(limit: Option<&str>, watched: Option<&str>, own: u32) -> Result<Self, String> {
         let none = Ok(Self { period: None });
         let Some(limit) = limit else {
@@ -72,7 +73,7 @@ impl Watchdog {
         Ok(Self { period: Some(limit / 2) })
     }
 
-    /// Feeds it through `notify`, twice in its time, as long as the agent is healthy. Never returns.
+    /// Notifies the watchdog twice per timeout while the agent is healthy. Never returns.
     pub(super) async fn feed(self, health: impl Fn() -> Result<(), String>, notify: impl Fn(&str)) {
         let Some(period) = self.period else {
             return std::future::pending().await;

@@ -1,4 +1,4 @@
-//! The configuration of `crib kubelet`: a kubelet's defaults, the file, the files of a directory, and the flags over all.
+//! The configuration of `crib kubelet`, merged from a kubelet's defaults, the file, the drop-in directory and the flags.
 //!
 //! Source: Kubernetes 1.36, cmd/kubelet/app/server.go (NewKubeletCommand, mergeKubeletConfigurations, kubeletConfigFlagPrecedence).
 
@@ -15,10 +15,10 @@ use super::Given;
 use super::flags::{Kind, Target, flags};
 use super::values::value;
 
-/// How many files a directory of them may have.
+/// The maximum number of files in the drop-in directory.
 const MOST_FILES: usize = 1000;
 
-/// What clients may do without a configuration file, from when a kubelet had none: its flags have these defaults.
+/// The defaults without a configuration file, which are those of the kubelet's flags.
 const WITHOUT_FILE: [(&str, &str); 4] = [
     ("authentication.anonymous.enabled", "true"),
     ("authentication.webhook.enabled", "false"),
@@ -26,7 +26,7 @@ const WITHOUT_FILE: [(&str, &str); 4] = [
     ("readOnlyPort", "10255"),
 ];
 
-/// The whole configuration, and the fields of its files that there are not.
+/// The merged configuration, and the unknown fields of its files.
 pub(super) fn read(given: &Given) -> Result<(Document, Vec<String>), String> {
     let path = |name: &str| {
         let last = given.get(name).and_then(|texts| texts.last());
@@ -69,7 +69,7 @@ fn read_file(flag: &str, path: &Path) -> Result<ConfigFile, String> {
     parse(&text).map_err(|error| format!("{flag} {}: {error}", path.display()))
 }
 
-/// The files `*.conf` below a directory, in lexical order of their paths.
+/// The files `*.conf` below a directory, sorted by path.
 fn parts(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let mut open = vec![directory.to_owned()];
     let mut files = Vec::new();
@@ -93,7 +93,7 @@ fn parts(directory: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Sets the fields that flags name. Gates are set one by one.
+/// Sets the fields of the given flags. Feature gates are merged.
 fn lay_flags_over(document: &mut Document, given: &Given) -> Result<(), String> {
     for flag in flags() {
         let (Target::Field(name), Some(texts)) = (flag.target, given.get(flag.name)) else {
@@ -105,7 +105,7 @@ fn lay_flags_over(document: &mut Document, given: &Given) -> Result<(), String> 
             lay_over(document, &gates);
             continue;
         }
-        // Of a field without a default, an empty text says nothing; and this flag can only ask for it.
+        // For a field without a default, an empty value means not set. --seccomp-default can only enable its field.
         let says_nothing = value == "" && field(name).is_some_and(|it| it.default.is_empty());
         if flag.name == "seccomp-default" && value == false {
             continue;

@@ -1,4 +1,4 @@
-//! ◆ The flags of a kubelet, and what `crib kubelet` makes of each. Pure.
+//! ◆ The flags of a kubelet, and how `crib kubelet` handles each. Pure.
 //!
 //! Source: Kubernetes 1.36, cmd/kubelet/app/options/options.go, globalflags_linux.go.
 
@@ -9,45 +9,45 @@ use Kind::{
     Bool, Duration, Gates, Headers, Int, Ip, Less, List, Map, Memory, Pair, Rules, Taints, Text,
 };
 
-/// The form of a flag's value.
+/// The type of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// As Go reads it; none is true.
+    /// A Go bool; a flag without a value is true.
     Bool,
     Int,
     Text,
     Ip,
     Duration,
-    /// A list with commas; a flag that is given again adds to it.
+    /// A comma-separated list; a repeated flag adds to it.
     List,
-    /// `KEY=VALUE` with commas.
+    /// Comma-separated `KEY=VALUE`.
     Map,
     /// One `KEY=VALUE`.
     Pair,
-    /// `KEY<VALUE` with commas.
+    /// Comma-separated `KEY<VALUE`.
     Less,
-    /// `NAME:VALUE` with commas.
+    /// Comma-separated `NAME:VALUE`.
     Headers,
-    /// `GATE=BOOL` with commas.
+    /// Comma-separated `GATE=BOOL`.
     Gates,
-    /// `KEY=VALUE:EFFECT` with commas.
+    /// Comma-separated `KEY=VALUE:EFFECT`.
     Taints,
     /// `NODE:TYPE=QUANTITY`.
     Memory,
-    /// `PATTERN=LEVEL` with commas.
+    /// Comma-separated `PATTERN=LEVEL`.
     Rules,
 }
 
-/// What a flag is for.
+/// How a flag is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// It sets a field of the configuration.
+    /// It sets this configuration field.
     Field(&'static str),
-    /// It is no field: what it is for.
+    /// It is not a configuration field; its help.
     Own(&'static str),
-    /// Nothing acts on it: why.
+    /// It has no effect; the reason.
     Unused(&'static str),
-    /// It is refused unless it asks for nothing: what to do instead.
+    /// A value is rejected; the remedy.
     Refused(&'static str),
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Flag {
     heading: &'static str,
 }
 
-/// Flags that belong together in the help.
+/// A group of flags in the help.
 struct Group {
     heading: &'static str,
     flags: &'static [(&'static str, Kind, Target)],
@@ -359,7 +359,7 @@ const GROUPS: [Group; 11] = [
     },
 ];
 
-/// All flags but `--version` and `--help`.
+/// All flags except `--version` and `--help`.
 pub(super) fn flags() -> impl Iterator<Item = Flag> {
     GROUPS.iter().flat_map(|group| {
         group.flags.iter().map(|(name, kind, target)| Flag {
@@ -372,7 +372,7 @@ pub(super) fn flags() -> impl Iterator<Item = Flag> {
 }
 
 impl Flag {
-    /// The flag as clap knows it.
+    /// The clap definition of the flag.
     pub(super) fn arg(self) -> Arg {
         let arg = Arg::new(self.name)
             .long(self.name)
@@ -437,7 +437,7 @@ mod tests {
 
     use super::*;
 
-    /// The flags that `kubelet --help` lists, but for --version and --help.
+    /// The number of flags in `kubelet --help`, without --version and --help.
     const OF_KUBELET: usize = 147;
 
     #[test]

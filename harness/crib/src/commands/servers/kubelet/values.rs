@@ -1,4 +1,4 @@
-//! ◆ Values of a kubelet's flags, as Go's packages read them, become values of fields. Pure.
+//! ◆ Converts flag values to values of configuration fields, with the parsers' rules of Go packages. Pure.
 //!
 //! Source: github.com/spf13/pflag; Kubernetes 1.36, k8s.io/component-base/cli/flag, pkg/util/flag.
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::flags::Kind;
 use crate::commands::servers::agent::pairs;
 
-/// A bool as Go writes it.
+/// Parses a Go bool.
 pub(super) fn bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -21,19 +21,19 @@ pub(super) fn bool(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A number as Go writes it.
+/// Parses a Go integer.
 pub(super) fn int(text: &str) -> Result<i64, String> {
     text.parse().map_err(|_| format!("{text:?} is not a number"))
 }
 
-/// A duration as Go writes it.
+/// Parses a Go duration.
 pub(super) fn duration(text: &str) -> Result<GoDuration, String> {
     let nanos = parse_go_duration(text);
     let expected = || format!("invalid duration {text:?}: expected 10s, 1m30s or 2h");
     nanos.map(GoDuration::of_nanos).ok_or_else(expected)
 }
 
-/// `KEY=VALUE` with commas. A node's label may be without a value.
+/// Parses comma-separated `KEY=VALUE`. A node label may have no value.
 pub(super) fn map(
     texts: &[String],
     between: char,
@@ -55,7 +55,7 @@ fn pairs_of(texts: &[String]) -> impl Iterator<Item = &str> {
     texts.iter().flat_map(|text| text.split(',')).filter(|pair| !pair.is_empty())
 }
 
-/// The value of a flag that was given with these texts, in their order. Of a flag for one value the last counts.
+/// The value of a flag with these texts, in their order. For a single value, the last text is used.
 pub(super) fn value(kind: Kind, texts: &[String]) -> Result<Value, String> {
     let last = texts.last().map_or("", String::as_str);
     Ok(match kind {

@@ -1,4 +1,4 @@
-//! `crib proxy ctl`: lists the rules of a running proxy, and changes them.
+//! `crib proxy ctl`: lists and changes the rules of a running proxy.
 
 use crib_base::args::UnixEndpoint;
 use crib_base::report::complain;
@@ -32,7 +32,7 @@ pub(super) struct CtlArgs {
     command: CtlCommand,
 }
 
-/// What is asked of the proxy.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 enum CtlCommand {
     /// List the rules
@@ -59,7 +59,7 @@ enum CtlCommand {
     },
 }
 
-/// Asks the proxy, and prints its rules.
+/// Sends a request to the proxy, and prints its rules.
 pub(super) async fn run(args: &CtlArgs) -> Result<Exit, CallError> {
     let request = match &args.command {
         CtlCommand::List => Request::List {},
@@ -76,7 +76,7 @@ pub(super) async fn run(args: &CtlArgs) -> Result<Exit, CallError> {
         }
     };
     for rule in rules {
-        // Its keys are text.
+        // Cannot fail: its keys are strings.
         print_json(&serde_json::to_string(&rule).unwrap_or_default())?;
     }
     Ok(Exit::Success)

@@ -1,4 +1,4 @@
-//! Recordings: `crib proxy replay` serves one to a client, without a runtime; `crib proxy lint` shows what its client does wrong.
+//! Recordings: `crib proxy replay` serves one to a client, without a runtime; `crib proxy lint` checks the client's calls.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,8 @@ use super::read_each;
 use crate::commands::prelude::*;
 use crate::endpoint;
 
-/// The most that a recording may have which is served, in bytes: its requests and answers are kept, and take several times as much.
+/// The maximum size in bytes of a recording to serve: its requests and responses are kept in memory, where they need several times
+/// as much space.
 const MOST_REPLAYED: u64 = 256 << 20;
 
 /// Serve a recording to a client, without a runtime
@@ -47,7 +48,7 @@ pub(super) struct ReplayArgs {
 pub(super) async fn run(args: &ReplayArgs) -> Result<Exit, CallError> {
     let mut calls = Vec::new();
     read_each(&args.file, MOST_REPLAYED, |call| calls.push(call))?;
-    // A recording has its calls in the order of their ends.
+    // A recording contains calls in the order in which they ended.
     compact::sort_by(&mut calls, |a, b| a.t_start.total_cmp(&b.t_start));
     let mut signals = Signals::listen()
         .map_err(|source| CallError::Io { doing: "listen for signals".to_owned(), source })?;
@@ -94,7 +95,7 @@ pub(super) struct LintArgs {
     allow: Vec<String>,
 }
 
-/// Judges, and prints what was found.
+/// Checks the calls, and prints the findings.
 pub(super) fn run_lint(args: &LintArgs) -> Result<Exit, CallError> {
     let mut seen = Vec::new();
     read_each(&args.file, named_text::MOST_WRITTEN, |call| seen.push(SeenCall::from(&call)))?;
@@ -102,8 +103,7 @@ pub(super) fn run_lint(args: &LintArgs) -> Result<Exit, CallError> {
     show(&seen, &args.allow)
 }
 
-/// Judges the client of these calls, and prints what it does wrong by the rules that are not `allowed` to be broken. The exit code
-/// says whether it does anything.
+/// Checks calls, and prints the findings of the rules that are not in `allowed`. The exit code shows whether there are any.
 pub(super) fn show(calls: &[SeenCall], allowed: &[String]) -> Result<Exit, CallError> {
     let mut findings = lint(calls);
     findings.retain(|finding| !allowed.iter().any(|rule| rule == finding.rule));

@@ -1,4 +1,4 @@
-//! A proxy that runs until a signal; with `crib proxy record`, one whose calls are kept in a file.
+//! A proxy that serves until a signal; `crib proxy record` writes its calls to a file.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -16,7 +16,7 @@ use super::replay::show;
 use crate::commands::prelude::*;
 use crate::endpoint;
 
-/// Between whom the proxy is, and what it does.
+/// The sockets and rules of the proxy.
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
     /// Socket for the clients
@@ -65,7 +65,7 @@ fn io(doing: String) -> impl FnOnce(io::Error) -> CallError {
     |source| CallError::Io { doing, source }
 }
 
-/// Serves until a signal. The calls are written to a file as they end.
+/// Serves until a signal. Writes each call to the file when it ends.
 pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit, CallError> {
     let rules = args.rules()?;
     let mut signals = Signals::listen().map_err(io("listen for signals".to_owned()))?;
@@ -97,12 +97,12 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
     print(&format!("listening on {}", args.listen))?;
     loop {
         tokio::select! {
-            // Taken out in any case: the recording grows otherwise.
+            // Ended calls are always removed, because the recording would grow otherwise.
             calls = proxy.recording().next_ended() => sink.take(&calls)?,
             _ = signals.next() => break,
         }
     }
-    // Those that go on are a part of the session too.
+    // Calls in progress are part of the session too.
     sink.take(&proxy.recording().calls())?;
     match sink.seen {
         None => Ok(Exit::Success),
@@ -113,10 +113,10 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
     }
 }
 
-/// Where the calls of a client go.
+/// The destinations of a client's calls.
 struct Sink {
     trace: Option<Trace>,
-    /// What is kept of them to judge the client.
+    /// The data that `--lint` needs.
     seen: Option<Vec<SeenCall>>,
 }
 
@@ -133,7 +133,7 @@ impl Sink {
     }
 }
 
-/// A file of calls.
+/// A file of recorded calls.
 struct Trace {
     file: File,
     path: PathBuf,
@@ -142,7 +142,7 @@ struct Trace {
 impl Trace {
     fn create(path: &Path) -> Result<Self, CallError> {
         let failed = io(format!("write {}", path.display()));
-        // A FIFO that nobody reads would hold this up: it is an error.
+        // Opening a FIFO without a reader fails instead of blocking.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o666);
         let opened = rustix::fs::open(path, flags | OFlags::NONBLOCK, mode)

@@ -1,13 +1,13 @@
-//! ◆ What the two arguments of `crib cp` mean.
+//! ◆ Parses the two arguments of `crib cp`.
 
 use std::path::PathBuf;
 
 use crate::client::CallError;
 
-/// Where files are copied from or to.
+/// A source or destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// A path of this machine.
+    /// A local path.
     Local(PathBuf),
     /// A tar archive on standard input or output.
     Standard,
@@ -18,12 +18,12 @@ pub(super) enum End {
 /// A path in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InContainer {
-    /// The container or its pod, in words of the user.
+    /// The container or its pod, as the user gave it.
     pub(super) container: String,
     pub(super) path: String,
 }
 
-/// Reads an argument: what has a colon is in a container, unless it begins like a path.
+/// Parses an argument: text with a colon is a path in a container, unless it begins like a path.
 pub(super) fn parse(text: &str) -> Result<End, CallError> {
     let usage = |problem: &str| Err(CallError::Usage(format!("{text:?}: {problem}")));
     if text == "-" {

@@ -1,4 +1,4 @@
-//! Copies with crib's own runtime, which reads and writes files in the container's mounts itself.
+//! Copies with crib's own runtime, which itself reads and writes files in the container's mounts.
 
 use bytes::Bytes;
 use cri::files::{ReadRequest, WriteRequest};
@@ -60,7 +60,7 @@ pub(super) async fn write(
     let (sender, requests) = tokio::sync::mpsc::channel(1);
     let chunks = &mut packing.chunks;
     let feed = async {
-        // Dropped at the end, which is that of the archive.
+        // Dropped after the last chunk, which marks the end of the archive.
         let sender = sender;
         let mut next = first;
         while sender.send(next).await.is_ok() {
@@ -72,12 +72,12 @@ pub(super) async fn write(
         }
     };
     let mut client = container.cri.runtime.files.clone();
-    // It takes as long as there are files.
+    // The duration depends on the size of the archive.
     let call = client.write(ReceiverStream::new(requests));
     let call = container.cri.call_without_timeout("Write", call);
     tokio::pin!(call);
     let answer = tokio::select! {
-        // Before the end of the archive it is a refusal.
+        // A response before the end of the archive is an error.
         answer = &mut call => answer,
         () = feed => call.await,
     };

@@ -1,10 +1,10 @@
-//! How much was copied, on a terminal.
+//! The progress of a copy, on a terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A line on standard error, if that is a terminal. It is gone when this is dropped.
+/// A line on standard error, if it is a terminal. Dropping it removes the line.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {

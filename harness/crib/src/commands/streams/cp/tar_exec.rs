@@ -1,4 +1,4 @@
-//! Copies with any runtime: tar is run in the container, as kubectl does.
+//! Copies with any runtime: runs tar in the container, as kubectl does.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,19 +13,19 @@ use tokio::time::timeout;
 use super::{Archive, Packing, Progress, Reached, Sink};
 use crate::client::CallError;
 
-/// How long the exit of a command may be missing whose output has ended.
+/// The timeout for the exit code of a command whose output has ended.
 const EXIT: Duration = Duration::from_secs(10);
-/// The part of an error message of tar that is kept.
+/// The maximum length of a kept error message of tar.
 const MESSAGE: usize = 4 << 10;
 
-/// What tar packs.
+/// The arguments of tar for packing.
 pub(super) struct From {
     directory: String,
     name: String,
 }
 
 impl From {
-    /// What a path leads to: a link at its end is followed, if the container can tell where it leads.
+    /// Resolves a path: follows a symbolic link at its end, if the container has readlink.
     pub(super) async fn find(container: &Reached<'_>, path: &str) -> Result<Self, CallError> {
         if Source::name(Path::new(path)) == "." {
             return Ok(Self { directory: path.to_owned(), name: ".".to_owned() });
@@ -43,13 +43,13 @@ impl From {
         Self { directory, name }
     }
 
-    /// What the archive calls it.
+    /// The name of the top member in the archive.
     pub(super) fn top(&self) -> &str {
         &self.name
     }
 }
 
-/// A path's directory and last name; all in its directory if it has none.
+/// The parent directory and the name of a path; the name is `.` if the path has none.
 fn parent_and_name(path: &str) -> (String, String) {
     let of = Path::new(path);
     match (of.parent(), of.file_name()) {
@@ -64,7 +64,7 @@ fn parent_and_name(path: &str) -> (String, String) {
     }
 }
 
-/// Runs a short command; `None` if the container has no such program.
+/// Runs a short command; `None` if the container does not have the program.
 async fn run(
     container: &Reached<'_>,
     command: &[&str],
@@ -89,7 +89,7 @@ pub(super) async fn read(
     progress: Progress,
     transport: Transport,
 ) -> Result<Vec<String>, CallError> {
-    // So that a name cannot be an option.
+    // The prefix prevents a name from being parsed as an option.
     let member = format!("./{}", from.name);
     let command = ["tar", "-cf", "-", "-C", &from.directory, &member];
     let sent = async {
@@ -131,7 +131,7 @@ pub(super) async fn write(
         }
     };
     let mut packing = archive.begin(name.as_deref().map(OsStr::new))?;
-    // The owners in the archive are of this machine.
+    // Without owners (-o), because those in the archive are users of this machine.
     let command = ["tar", "-xpof", "-", "-C", &directory];
     let received = receive(container, &command, &mut packing, &progress, transport).await;
     drop(progress);
@@ -153,7 +153,7 @@ async fn receive(
         };
         while let Some(bytes) = packing.chunks.recv().await {
             progress.add(bytes.len());
-            // It has ended, and says why.
+            // tar has ended; its error output contains the reason.
             if stdin.send(bytes).await.is_err() {
                 break;
             }
@@ -161,9 +161,9 @@ async fn receive(
         stdin.end().await;
     };
     let output = async {
-        // The end of its output is that of tar, which may come before that of the archive.
+        // tar's output ends when tar ends, possibly before the end of the archive.
         let message = tokio::join!(text(&mut stdout), text(&mut stderr)).1;
-        // containerd waits for ever for room in the pipe of a tar that ended before it had read all.
+        // If tar ended before it had read everything, containerd waits forever to write to its pipe.
         match timeout(EXIT, tar.ended()).await {
             Ok(ended) => outcome(ended, &message),
             Err(_) => Err(CallError::Denied(format!(

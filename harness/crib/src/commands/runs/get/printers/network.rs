@@ -1,4 +1,4 @@
-//! ◆ Services and EndpointSlices. Pure.
+//! ◆ The columns of Services and EndpointSlices. Pure.
 
 use compact::Set;
 use serde_json::Value;
@@ -9,14 +9,14 @@ use crib_base::columns::fields::{
     UNSET, age_of, field, list, number, or, pairs, text, text_or, texts,
 };
 
-/// How long the addresses of a load balancer may be without `-o wide`.
+/// The maximum width of a load balancer's addresses without `-o wide`.
 const LOAD_BALANCER_WIDTH: usize = 16;
-/// How many ports and endpoints are named.
+/// The maximum number of ports and endpoints that are listed.
 const NAMED: usize = 3;
 
 pub(super) fn service(object: &Value, look: Look) -> Vec<String> {
     let ports = list(object, "/spec/ports").iter().map(port).collect::<Vec<_>>();
-    // The API server sets both fields, and the default of the type.
+    // The API server sets both fields, and the default type.
     let address = text_or(object, "/spec/clusterIPs/0", text(object, "/spec/clusterIP"));
     let kind = text_or(object, "/spec/type", "ClusterIP");
     let external = external(object, &kind, look);
@@ -39,7 +39,7 @@ fn port(port: &Value) -> String {
     }
 }
 
-/// The addresses outside of the cluster.
+/// The external addresses.
 fn external(object: &Value, kind: &str, look: Look) -> String {
     let addresses = texts(object, "/spec/externalIPs").join(",");
     match kind {
@@ -82,7 +82,7 @@ pub(super) fn endpoint_slice(object: &Value, look: Look) -> Vec<String> {
     ]
 }
 
-/// The first of many.
+/// The first entries of a long list.
 fn shortened(mut all: Vec<String>) -> String {
     let more = all.len().saturating_sub(NAMED);
     all.truncate(NAMED);

@@ -1,4 +1,4 @@
-//! ◆ Kinds with few columns. Pure.
+//! ◆ The columns of kinds with few columns. Pure.
 
 use serde_json::Value;
 

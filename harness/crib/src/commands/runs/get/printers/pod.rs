@@ -1,4 +1,4 @@
-//! ◆ The cells of pods. Pure.
+//! ◆ The columns of pods. Pure.
 
 use crib_base::columns::NONE;
 use crib_base::columns::fields::{age_of, list, text, text_or};

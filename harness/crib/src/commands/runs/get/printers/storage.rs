@@ -1,11 +1,11 @@
-//! ◆ PersistentVolumes and PersistentVolumeClaims. Pure.
+//! ◆ The columns of PersistentVolumes and PersistentVolumeClaims. Pure.
 
 use serde_json::Value;
 
 use super::Look;
 use crib_base::columns::fields::{UNSET, age_of, field, is_terminating, text, text_or, texts};
 
-/// The annotation that names a storage class in place of the field.
+/// The annotation that overrides the field storageClassName.
 const CLASS_ANNOTATION: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
 
 fn phase(object: &Value) -> String {

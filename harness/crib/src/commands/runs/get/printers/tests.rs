@@ -1,4 +1,4 @@
-//! Cells against the data of Kubernetes 1.36's own tests, pkg/printers/internalversion/printers_test.go.
+//! Cells with the test data of Kubernetes 1.36, pkg/printers/internalversion/printers_test.go.
 
 mod pod;
 
@@ -13,7 +13,7 @@ fn look(wide: bool) -> Look {
     Look { wide, now: NOW.parse().unwrap() }
 }
 
-/// The time so many seconds ago.
+/// The time this many seconds ago.
 fn ago(seconds: i64) -> Value {
     let now: Timestamp = NOW.parse().unwrap();
     json!((now - jiff::SignedDuration::from_secs(seconds)).to_string())

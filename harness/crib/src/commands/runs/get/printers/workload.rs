@@ -1,4 +1,4 @@
-//! ◆ Objects with pod templates. Pure.
+//! ◆ The columns of objects with pod templates. Pure.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crib_base::columns::fields::{
     selector, since, text_or, time,
 };
 
-/// The cells of `-o wide`.
+/// The additional cells of `-o wide`.
 fn template(object: &Value, containers_at: &str, selector_at: &str) -> [String; 3] {
     let [names, images] = containers(object, containers_at);
     [names, images, selector(object, selector_at)]
@@ -25,7 +25,7 @@ fn status(object: &Value, field: &str) -> String {
     number(object, &format!("/status/{field}")).to_string()
 }
 
-/// How many replicas are wanted. The API server sets the default.
+/// The desired number of replicas. The API server sets the default.
 fn replicas(object: &Value) -> i64 {
     match field(object, "/spec/replicas") {
         Some(_) => number(object, "/spec/replicas"),
@@ -47,7 +47,7 @@ pub(super) fn replica_set(object: &Value, look: Look) -> Vec<String> {
     of_set(replica_counts(object, look), object)
 }
 
-/// Its selector is a map of labels.
+/// Its selector is a map of labels, not a LabelSelector.
 pub(super) fn replication_controller(object: &Value, look: Look) -> Vec<String> {
     let mut cells = replica_counts(object, look);
     cells.extend(containers(object, "/spec/template/spec/containers"));
