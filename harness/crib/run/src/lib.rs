@@ -16,8 +16,7 @@
 //! | `processes::{detach, background}` | `--name`: the command at the terminal, and the process in the background |
 //! | `started` ◆ | the condition for the command at the terminal to end |
 //! | `processes::{dead_runs, clean_up, orphans}` | cleaning up after killed runs |
-//! | `questions`, `history`, `endpoint` | queries of other commands over `run.sock` (`run_socket` and `live::names` of `crib-base`)
-//! |
+//! | `questions`, `history`, `endpoint` | queries of other commands over `run.sock` (`run_socket`, `live::names` of `crib-base`) |
 //! | `services`, `node_ports` | the Services stream to the runtime, and a check that node ports are free |
 //! | `capabilities` | the isolation of the pods, and the limits that the runtime cannot apply |
 //! | `ending`, `reports`, `shown` ◆ | reasons for ending pods, the agent's latest reports, the view of pods |

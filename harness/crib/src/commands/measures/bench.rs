@@ -83,7 +83,7 @@ pub(crate) struct BenchArgs {
     /// Do not measure these sections; repeatable, or separated by commas
     #[arg(long, value_name = "SECTION", value_delimiter = ',')]
     skip: Vec<Section>,
-    /// Measure each section only briefly (some seconds in total), to check that the benchmark works, not how fast the runtime is
+    /// Measure each section briefly (a few seconds in total), to test the benchmark itself; the results are not meaningful
     #[arg(long)]
     quick: bool,
     /// Number of times that each call is measured; slow measurements are repeated less often [default: 50]

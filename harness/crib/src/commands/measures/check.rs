@@ -106,7 +106,7 @@ pub(crate) struct CheckArgs {
     /// Skip the rules with this id, severity, area, tag or call; repeatable, or separated by commas
     #[arg(long, value_name = "WORD", value_delimiter = ',')]
     skip: Vec<String>,
-    /// Lowest severity of a rule whose failure makes the check fail
+    /// Fail if a rule of this or a higher severity fails
     #[arg(long, value_enum, default_value_t)]
     fail_on: FailOn,
     /// List the rules without running them
@@ -121,8 +121,8 @@ pub(crate) struct CheckArgs {
     /// Port of the check's own registry at 127.0.0.1, which serves its images [default: a free port; 5055 with --print-config]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     registry_port: Option<u16>,
-    /// Print the configuration with which this runtime can pull from the check's registry, and exit; then run the check with the
-    /// same --registry-port
+    /// Print the configuration that lets this runtime pull from the check's registry, and exit; the check needs the same
+    /// --registry-port
     #[arg(long, value_enum, value_name = "RUNTIME")]
     print_config: Option<Configurable>,
     /// Number of rules that run in parallel, not counting rules that have run for 10 s or longer

@@ -56,7 +56,7 @@ pub(crate) struct StatusArgs {
         action = clap::ArgAction::Set
     )]
     watch: bool,
-    /// How long to wait: 30s, 2m [default: no limit]
+    /// Maximum time to wait: 30s, 2m [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
     #[command(flatten)]

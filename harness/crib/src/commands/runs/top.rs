@@ -26,7 +26,7 @@ Examples:
 CPU usage is in millicores, measured over one second; memory is the working set. The usage of a pod is the sum over its \
 running containers."))]
 pub(crate) struct TopArgs {
-    /// Kind of object whose usage to show: `pod`
+    /// Kind of object: `pod`
     #[arg(value_enum)]
     resource: Resource,
     /// Name of a pod [default: all]

@@ -20,7 +20,7 @@ const CODES: &str = "Exit codes:
     1  an operation failed
     2  bad usage";
 
-/// List and remove PersistentVolumeClaim volumes, which stay after the pods end
+/// List and remove PersistentVolumeClaim volumes, which are kept after the pods end
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:

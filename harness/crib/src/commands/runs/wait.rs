@@ -43,7 +43,7 @@ pub(crate) struct WaitArgs {
     /// create, delete, condition=TYPE[=STATUS] or jsonpath='{PATH}'[=VALUE]; if repeated, all conditions must be met
     #[arg(long = "for", required = true, value_name = "CONDITION")]
     conditions: Vec<Condition>,
-    /// How long to wait: 30s, 2m; 0 checks once, a negative time waits for a week
+    /// Maximum time to wait: 30s, 2m; 0: check once; negative: wait for a week
     #[arg(long, value_name = "TIME", default_value = "30s", allow_hyphen_values = true)]
     timeout: Limit,
     /// Namespace of the objects

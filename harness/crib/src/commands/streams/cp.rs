@@ -46,10 +46,10 @@ on this machine, crib drops set-user-ID, set-group-ID and sticky bits, and skips
 copied tree.")
 )]
 pub(crate) struct CpArgs {
-    /// What to copy: a local path, POD:PATH, or - for a tar archive on standard input
+    /// Local path, POD:PATH, or - for a tar archive on standard input
     #[arg(value_name = "SOURCE")]
     from: String,
-    /// Where to copy it: a local path, POD:PATH, or - for a tar archive on standard output
+    /// Local path, POD:PATH, or - for a tar archive on standard output
     #[arg(value_name = "DESTINATION")]
     to: String,
     #[command(flatten)]

@@ -26,7 +26,7 @@ Examples:
   crib port-forward deploy/web 8080:80
   crib port-forward svc/web 8080:80
 
-In the second example, 5432 stands for 5432:5432, and :80 forwards a free local port to port 80. Prints a line for each \
+In the second example, 5432 means 5432:5432, and :80 forwards a free local port to port 80. Prints a line for each \
 local address as soon as crib listens on it. For svc/web, REMOTE is a port of the Service. For objects such as deploy/web, \
 crib selects a running pod for each new connection, so forwarding continues when pods are replaced."))]
 pub(crate) struct PortForwardArgs {

@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Health")]
 pub(crate) struct ShowArgs {
-    /// Port of /healthz, which fails if the sync loop is stuck, or the runtime not ready, for 5 minutes; 0: disabled [default: 0;
+    /// Port of /healthz, which fails if the sync loop is stuck or the runtime is not ready for 5 minutes; 0: disabled [default: 0;
     /// with --kubeconfig 10248, or a free port if 10248 is in use]
     #[arg(long, value_name = "PORT")]
     healthz_port: Option<u16>,

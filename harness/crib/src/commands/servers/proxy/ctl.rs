@@ -16,9 +16,9 @@ Examples:
   crib proxy ctl --control /tmp/c.sock add 'full: PullImage fail UNKNOWN'
   crib proxy ctl --control /tmp/c.sock remove full
 
-Each command ends by printing all rules, one line of JSON per rule: its name or number, whether it is on, how many calls \
-matched it, how many of these calls it was applied to, and its text. If a rule that was off is switched on, its counters \
-begin at 0 again. A new rule is added after the others; without a name, it gets the next number.
+At the end, each command prints all rules, one JSON object per line: the rule's name or number, whether it is on, the \
+number of matching calls, the number of calls that the rule was applied to, and the rule's text. If a rule that was off is \
+switched on, its counters are reset. A new rule is added after the others; without a name, it gets the next number.
 
 Exit codes:
     0  success
