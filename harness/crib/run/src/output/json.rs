@@ -1,14 +1,17 @@
 //! ◆ `--output json`: one object per line, distinguished by `type`. Pure.
 //!
-//! `transition`: `time`, `pod` (namespace/name), `uid`, `container` (absent for the pod as a whole), `from`, `to`, `cause`,
-//! `exit_code` (when a container ended). `readiness`: `time`, `pod`, `uid`, `container`, `ready`. `event`, as a kubelet records
-//! it: `time`, `pod`, `uid`, `container` (absent for the pod as a whole), `kind` (Normal, Warning), `reason`, `message`,
-//! `count`. `log`: `time`, `pod`, `container`, `stream`, `text`. `result`, the last one:
-//! `exit_code` of the command and `pods` with `pod`, `uid`, `phase`, `reason` and `message` (where the pod has them), `qosClass`,
-//! `conditions` (as in the pod's status) and `containers` (`name`, `state`, `reason`, `message`, `termination_message` and
-//! `exit_code` of the latest run, `ready`, `restarts`, and `pull_seconds`, `create_seconds`, `start_seconds` where measured); with Jobs also `jobs` with `job`
-//! (namespace/name), `state` (Running, Complete, Failed), `reason` and `message` of its end, and how many pods `succeeded` and
-//! `failed` (of an Indexed Job, how many indexes succeeded).
+//! - `transition`: `time`, `pod` (namespace/name), `uid`, `container` (absent for a pod), `from`, `to`, `cause`, and `exit_code` if a
+//!   container ended.
+//! - `readiness`: `time`, `pod`, `uid`, `container`, `ready`.
+//! - `event`, as a kubelet records it: `time`, `pod`, `uid`, `container` (absent for a pod), `kind` (Normal, Warning), `reason`,
+//!   `message`, `count`.
+//! - `log`: `time`, `pod`, `container`, `stream`, `text`.
+//! - `result`, the last object: `exit_code` of the command, `pods` and, with Jobs, `jobs`.
+//!   - A pod has `pod`, `uid`, `phase`, `reason` and `message` (if set), `qosClass`, `conditions` (as in the pod's status) and
+//!     `containers`. A container has `name`, `state`, `reason`, `message`, `termination_message` and `exit_code` of the latest run,
+//!     `ready`, `restarts`, and `pull_seconds`, `create_seconds`, `start_seconds` if they were measured.
+//!   - A Job has `job` (namespace/name), `state` (Running, Complete, Failed), `reason` and `message` of its end, and the numbers of
+//!     pods that `succeeded` and `failed` (of an Indexed Job, the number of indexes that succeeded).
 
 use agent::{ContainerReport, Event, PodReport, ReadinessChange, Transition};
 use cluster::controllers::JobResult;
