@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 pub use harness::temp_dir;
 
-/// The default directory for `name`. The error names the missing variable.
+/// The default directory for `name`. The error names the environment variables that are not set.
 pub fn default_dir(name: &str) -> Result<PathBuf, String> {
     let variable =
         |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -170,8 +170,8 @@ fn documents_show_commands_that_exist() {
     assert!(in_readme >= 20 && all >= 150, "{in_readme} {all}");
 }
 
-/// Checks the documents for users, except docs/crictl.md, which names flags that crib lacks, and docs/ci.md, which has flags of
-/// docker.
+/// Checks four documents for users. Others are left out because they name flags that crib lacks (docs/crictl.md) or flags of docker
+/// (docs/ci.md).
 #[test]
 fn documents_name_flags_that_exist() {
     let command = Cli::command();

@@ -75,7 +75,7 @@ impl Loop {
         config.node_ips = vec![agent::local_node::node_address::of_default_route().to_string()];
         config.host_names = capabilities.host_names();
         config.host_reaches_cluster = capabilities.host_reaches_pods();
-        // Without the DNS server, no cluster names exist, and the user cannot configure any.
+        // If the runtime serves no cluster names, the user cannot configure them either, so a warning would not help.
         config.warn_of_missing_cluster_dns = false;
         // The tail may still read the logs of a removed pod; the whole directory is removed at the end.
         config.remove_logs = false;

@@ -58,7 +58,7 @@ impl Tail {
     /// Follows the logs in `dir` from their beginning. Idempotent; a repeated call retries a `dir` that did not exist. `ended` is
     /// the latest attempt, if it has ended: its last line is emitted even without a newline.
     pub(crate) fn follow(&self, label: Arc<Label>, dir: PathBuf, ended: Option<u32>) {
-        // The task ends only after `finish`.
+        // Fails if the task has finished.
         let _ = self.orders.send(Order::Follow(Followed { label, dir, ended }));
     }
 

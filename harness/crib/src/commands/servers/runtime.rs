@@ -102,7 +102,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     // Inherited descriptors must not leak into plugins, helpers and containers.
     runtime_fake::set_close_on_exec();
     if args.own_session {
-        // setsid fails only for a process group leader, which a hang-up of the terminal does not reach either.
+        // setsid fails only for a process group leader, which already has its own group.
         let _ = nix::unistd::setsid();
     }
     logging::to_stderr(args.log);

@@ -141,7 +141,7 @@ pub(super) async fn keep(file: &KubeletConfiguration, cgroup: Option<HostCgroups
     }
 }
 
-/// Sets the actual values of this process in the displayed configuration, and whether it would reject machines.
+/// Sets the actual values of this process in the displayed configuration, and explicit values for the checks of the machine.
 pub(super) fn show(file: &mut KubeletConfiguration) {
     file.fail_swap_on.get_or_insert(false);
     file.fail_cgroup_v1.get_or_insert(false);

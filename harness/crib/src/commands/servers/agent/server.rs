@@ -12,7 +12,8 @@ use kubelet_server::{Authorization, Handlers, KeyPairFiles, Server, ServerError,
 
 /// The default port of a kubelet's server.
 const PORT: u16 = 10250;
-/// The default lifetime of cached token reviews (Kubernetes 1.36, pkg/kubelet/apis/config/v1beta1/defaults.go).
+/// The default lifetimes of cached responses: token reviews, allowed and denied access reviews (Kubernetes 1.36,
+/// pkg/kubelet/apis/config/v1beta1/defaults.go).
 const TOKENS: Duration = Duration::from_secs(120);
 const ALLOWED: Duration = Duration::from_secs(300);
 const REFUSED: Duration = Duration::from_secs(30);
