@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `input` | manifests, and checks against this machine |
 //! | `manifest_watch` | `--watch`: reloads manifests when files change |
-//! | `hub` | the objects of the run in one store (package `cluster`, which also binds claims), where manifests, controllers and the agent meet |
+//! | `hub` | the objects of the run in one store (package `cluster`, which binds claims), shared by manifests, controllers and the agent |
 //! | `store_cluster` | the store as the agent's cluster: the agent runs its pods and writes back their statuses |
 //! | `event_loop` | drives the controllers and `lifecycle`, and executes their decisions; `questions` answers other commands |
 //! | `output` | `printer` writes; `lines`, `view`, `rows`, `marks`, `notes`, `json` ◆ format; `screen` is the live view |
