@@ -25,11 +25,11 @@ const EXAMPLES: &str = "Examples:
   crib run --name web --wait pods/           in the background; return when the pods are Ready
 
 A run in the foreground continues until --timeout or Ctrl-C if it has one of these: a CronJob (unless it is suspended or \
---now is given), a Deployment or another controller that keeps its pods running, a pod with restartPolicy Always, or a pod \
-whose image cannot be pulled. A Job that completes is a success, even if one of its pods failed. A pod whose specification the runtime rejects \
-fails immediately. The first Ctrl-C ends the pods gracefully; the second kills them after 2 s. A pod without \
-terminationGracePeriodSeconds has a grace period of 10 s when Ctrl-C or `crib down` ends it, and otherwise 30 s, as in \
-Kubernetes.
+--now is given), a Deployment or another controller that keeps its pods running, a pod with restartPolicy Always, or a \
+pod whose image cannot be pulled. A Job that completes is a success, even if one of its pods failed. A pod whose \
+specification the runtime rejects fails immediately. The first Ctrl-C ends the pods gracefully; the second kills them \
+after 2 s. A pod without terminationGracePeriodSeconds has a grace period of 10 s when Ctrl-C or `crib down` ends it, \
+and otherwise 30 s, as in Kubernetes.
 ";
 
 /// Run the pods of manifests until they end, then clean up

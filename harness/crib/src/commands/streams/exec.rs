@@ -27,8 +27,8 @@ Examples:
   crib exec --label app=web nginx -s reload
 
 With filters such as --label, runs the command in each running container that matches all of them, one container after \
-another, and prints the container's id before each output. The exit code is the exit \
-code of the first command that fails.
+another, and prints the container's id before each output. The exit code is the exit code of the first command that \
+fails.
 
 Exits with the command's exit code, with 127 if the program was not found, or with 126 if it is not executable. With --tty, \
 Ctrl-C is sent to the command. Without --tty, Ctrl-C ends only crib exec: the command keeps running, but its standard input \
