@@ -27,7 +27,7 @@ pub(super) const TYPES: &[Type] = &[
             no_effect("finalizers managedFields ownerReferences resourceVersion selfLink", KEPT),
             done(
                 "generateName",
-                "without `name`, the object's name is the first 58 characters of `generateName` and five more, computed from the \
+                "without `name`, the object's name is the first 58 characters of `generateName` and five characters computed from the \
                  file's name, the kind, `generateName`, and the number of earlier objects in the file with this kind and \
                  `generateName`; a static pod needs `name`",
             ),
