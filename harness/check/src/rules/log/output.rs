@@ -26,7 +26,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.tty",
             "CreateContainer request set config.log_path \"other.log\"",
         ];
-    Must "CRI-LOG-014": "Output that a container writes all at once right before it exits is completely in the log when the container is reported as exited.",
+    Must "CRI-LOG-014": "Output that a container writes in one burst right before it exits is completely in the log when the container is reported as exited.",
         LOGS, tags ["kubelet", "exit"], calls [CreateContainer, ContainerStatus],
         last_piece_is_logged, faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo 1\"]",

@@ -15,7 +15,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus drop status.finished_at",
             "ContainerStatus set status.finished_at 1800000000",
         ];
-    Should "CRI-EVT-010": "created_at of an event is when the event occurred, not when its container was created.",
+    Should "CRI-EVT-010": "created_at of an event is the time of the event, not the time at which its container was created.",
         API, tags ["evented-pleg", "time"], calls [GetContainerEvents],
         event_times_are_those_of_what_happened, faults [
             "GetContainerEvents drop created_at",

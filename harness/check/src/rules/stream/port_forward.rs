@@ -20,7 +20,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PortForward drop url",
             "PortForward request set pod_sandbox_id \"none\"",
         ];
-    Should "CRI-STR-013": "PortForward to a port that nothing listens on reports an error, and the connection can still be used for other ports.",
+    Should "CRI-STR-013": "PortForward to a port without a listener reports an error, and the connection can still be used for other ports.",
         KUBELET, tags ["stream", "network"], calls [PortForward],
         closed_port_is_an_error given [namespaces], faults ["PortForward drop url", "PortForward answer UNKNOWN"];
     Should "CRI-STR-019": "PortForward reaches a server that listens only on ::1.",
