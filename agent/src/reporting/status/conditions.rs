@@ -240,6 +240,7 @@ mod tests {
     fn ready_to_start_condition_needs_its_gate(#[case] is_on: bool, #[case] expected: usize) {
         let spec = json!({"containers": [{"name": "app", "image": "i"}]});
         let status = pod_status(&Inputs {
+            prefers_ipv6: false,
             pod: &fixtures::pod_of("u", "p", spec),
             observed: &Observed::nothing(Timestamp::UNIX_EPOCH),
             previous: None,
