@@ -33,7 +33,8 @@ pub(crate) struct Settings {
     #[command(flatten)]
     pub(crate) volumes: VolumesDirArgs,
     /// Follow the runtime's container events, and list its pods only every 10 to 60 s (the slower a listing, the longer the
-    /// interval); false: list the pods every second, as a kubelet does [default: true]
+    /// interval); false: list the pods every second, as a kubelet does [default: the feature gate EventedPLEG if --config sets it,
+    /// otherwise true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) event_driven_pleg: Option<bool>,
     /// Interval at which each pod is compared with its manifest, even without a change (1m, 90s) [default: 1m]
