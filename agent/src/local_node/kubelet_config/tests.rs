@@ -169,7 +169,7 @@ fn gate_table() -> String {
 #[case::default_needs_no_warning("{}", &[])]
 #[case::applied("{MemoryQoS: true, ComponentFlagz: false}", &[])]
 #[case::always_off("{PodsAPI: true, WatchListClient: false}", &["PodsAPI"])]
-#[case::always_on("{PodLevelResources: false}", &["PodLevelResources"])]
+#[case::always_on("{PLEGOnDemandRelist: false}", &["PLEGOnDemandRelist"])]
 #[case::on_against_its_default("{ClusterTrustBundleProjection: false}", &["ClusterTrustBundleProjection"])]
 #[case::partly("{CRIListStreaming: true}", &["CRIListStreaming"])]
 #[case::of_other_components("{OpenAPIEnums: false, GenericWorkload: true}", &[])]
