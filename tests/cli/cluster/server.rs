@@ -117,7 +117,13 @@ async fn anonymous_clients_are_served_where_the_configuration_says_so() {
 
 #[tokio::test]
 async fn logs_are_those_of_the_container() {
-    let served = Served::new(Joined::new(ApiServer::start()).await).await;
+    let joined = Joined::new(ApiServer::start()).await;
+    let config = joined.place.file(
+        "kubelet.yaml",
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+         featureGates: {PodLogsQuerySplitStreams: true}\nevictionHard: {}\n",
+    );
+    let served = Served::with(joined, &["--config", &config]).await;
     let script = "echo one; echo two; echo three; until test -e /tmp/end; do sleep 0.05; done; echo four >&2";
     served.joined.create_pod(&pod("talks", script));
     served.joined.wait_for_phase("talks", "Running").await;
