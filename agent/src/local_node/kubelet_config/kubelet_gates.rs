@@ -17,7 +17,7 @@ pub(super) enum GateEffect {
         /// What is missing.
         why: &'static str,
     },
-    /// It behaves as with this value, whatever the gate says.
+    /// It behaves as if the gate had this value, whatever the gate says.
     Always {
         /// The value.
         value: bool,
@@ -70,7 +70,7 @@ pub(super) const KUBELET_GATES: [KubeletGate; 66] = [
     always(
         "ChangeContainerStatusOnKubeletRestart",
         false,
-        "containers keep ready and started when the agent restarts",
+        "containers keep their ready and started status when the agent restarts",
     ),
     always("ClientsAllowCARotation", true, "the agent always reloads a changed CA file"),
     always("ClientsAllowCBOR", false, "the agent and the API server exchange JSON"),

@@ -157,7 +157,10 @@ fn gate_table() -> String {
                 format!("applies `{value}` only in part, and logs a warning: {why}")
             }
             GateEffect::Always { value, why } => {
-                format!("behaves as with `{value}`, and logs a warning for `{}`: {why}", !value)
+                format!(
+                    "always behaves as if set to `{value}`; if it is set to `{}`, logs a warning, because {why}",
+                    !value
+                )
             }
         };
         text += &format!("| `{name}` | `{default}` | {effect} |\n");
