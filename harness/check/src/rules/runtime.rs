@@ -84,7 +84,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ImageFsInfo set image_filesystems.inodes_used.value \"0\"",
             "ImageFsInfo drop image_filesystems.inodes_used",
         ];
-    May "CRI-RTM-013": "ImageFsInfo reports a container filesystem besides the image filesystem; otherwise a kubelet has no statistics of either if the runtime's socket has CRI-O's path.",
+    May "CRI-RTM-013": "ImageFsInfo reports a container filesystem besides the image filesystem; otherwise the kubelet has no statistics of either if the runtime's socket has CRI-O's path.",
         KUBELET, tags ["kubelet", "statistics"], calls [ImageFsInfo],
         file_system_of_containers_is_told, faults ["ImageFsInfo drop container_filesystems"];
     Must "CRI-RTM-014": "Version, Status, RuntimeConfig, ImageFsInfo and ListMetricDescriptors describe the runtime identically in every call, regardless of the arguments.",

@@ -90,7 +90,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-SBX-017": "Containers have the pod's hostname.",
         CRITEST, tags ["namespaces"], calls [RunPodSandbox],
         containers_see_hostname given [namespaces], faults ["RunPodSandbox request set config.hostname \"other\""];
-    Must "CRI-SBX-018": "A container's /etc/resolv.conf has the pod's DNS servers, searches and options in the given order, and none of the host's.",
+    Must "CRI-SBX-018": "A container's /etc/resolv.conf has the pod's DNS servers, search domains and options in the given order, and none of the host's.",
         CRITEST, tags ["network"], calls [RunPodSandbox],
         containers_see_dns_config given [namespaces], faults [
             "RunPodSandbox request drop config.dns_config",

@@ -13,7 +13,7 @@ use crate::rules::list::ids;
 use crate::rules::mounts::{directory, made, of};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-047": "A container's /etc/resolv.conf has all configured DNS servers and searches in the given order, even if there are three servers and eight long search domains.",
+    Must "CRI-SBX-047": "A container's /etc/resolv.conf has all configured DNS servers and search domains in the given order, even if there are three servers and eight long domains.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox],
         domains_and_servers_keep_their_order given [namespaces], faults [
             "RunPodSandbox request drop config.dns_config.searches",
@@ -51,7 +51,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers request drop filter.label_selector",
             "ListPodSandbox request drop filter.label_selector",
         ];
-    Must "CRI-CFG-022": "All of 1000 configured environment variables are set; a value with special characters, a newline and a non-ASCII letter is passed unchanged.",
+    Must "CRI-CFG-022": "If 1000 environment variables are configured, all of them are set; a value with special characters, a newline and a non-ASCII letter is passed unchanged.",
         KUBELET, tags ["kubelet", "process"], calls [CreateContainer],
         many_variables_are_set, faults [
             "CreateContainer request drop config.envs",
