@@ -45,7 +45,7 @@ pub struct RunArgs {
     /// Print only container output, warnings and errors
     #[arg(long, short, conflicts_with = "output")]
     pub(crate) quiet: bool,
-    /// Print all events that a kubelet would record; by default, events that only repeat another output line are omitted
+    /// Print all events that the kubelet would record; by default, events that only repeat another output line are omitted
     #[arg(long, conflicts_with_all = ["quiet", "output"])]
     pub(crate) events: bool,
     /// Output format; json prints one object per line, of type transition, readiness, event, log or result

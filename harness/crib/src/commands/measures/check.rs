@@ -27,7 +27,7 @@ use crate::reported::{Destination, ensure_distinct, ensure_writable, write_file}
 /// The lowest severity whose failures make the check fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// Rules that a kubelet cannot work without.
+    /// Rules that the kubelet cannot work without.
     Must,
     /// Also rules that some client features cannot work without.
     #[default]
@@ -39,7 +39,7 @@ enum FailOn {
 /// The client whose rules are checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Client {
-    /// Rules that a kubelet depends on.
+    /// Rules that the kubelet depends on.
     Kubelet,
     /// Rules that crictl depends on.
     Crictl,

@@ -35,7 +35,7 @@ const EXAMPLES: &str = "Examples:
 
 A flag whose description is a field name, such as staticPodPath, sets this field of the KubeletConfiguration. A flag can \
 also be written as --flag=value, and with _ instead of -. Without --config, the defaults of four flags are different, as \
-in a kubelet: --anonymous-auth true, --authentication-token-webhook false, --authorization-mode AlwaysAllow and \
+in the kubelet: --anonymous-auth true, --authentication-token-webhook false, --authorization-mode AlwaysAllow and \
 --read-only-port 10255, so the node server accepts requests without credentials. The agent rejects flags and fields that \
 it does not support, and warns about those without effect. The exit code is 1 after any error. The agent notifies systemd \
 (Type=notify, WatchdogSec=).";

@@ -22,7 +22,7 @@ pub(super) const MOUNT: &str = "/sys/fs/cgroup";
 #[command(next_help_heading = "Cgroups")]
 pub(crate) struct CgroupArgs {
     /// Create a cgroup for each pod below the cgroup of its QoS class, set the pod's limits there, and pass the cgroup to
-    /// the runtime as the sandbox's cgroup_parent, as a kubelet does. If the agent has no permission to create cgroups, it
+    /// the runtime as the sandbox's cgroup_parent, as the kubelet does. If the agent has no permission to create cgroups, it
     /// logs a warning, and the runtime creates them: crib's runtime sets the pod's limits, other runtimes do not. false:
     /// the runtime chooses each pod's cgroup [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]

@@ -40,7 +40,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "N")]
     max_pods: Option<u32>,
     /// Labels of the node, matched by nodeSelector and node affinity [default: with --adopt-node or --kubeconfig, the labels
-    /// that a kubelet sets; otherwise, every selector matches]
+    /// that the kubelet sets; otherwise, every selector matches]
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pairs::pair)]
     pub(crate) node_labels: Vec<(String, String)>,
     /// Taints of the node, which pods must tolerate

@@ -24,7 +24,7 @@ pub(crate) struct Settings {
     /// Id of this agent, stored as a label of its pods [default: generated once and kept in --root-dir]
     #[arg(long, value_name = "ID")]
     pub(crate) agent_id: Option<String>,
-    /// Manage every pod of the runtime, as a kubelet does
+    /// Manage every pod of the runtime, as the kubelet does
     #[arg(long)]
     pub(crate) adopt_node: bool,
     /// Directory for volumes and state [default: /var/lib/crib-agent for root, $XDG_DATA_HOME/crib-agent for other users]
@@ -33,8 +33,8 @@ pub(crate) struct Settings {
     #[command(flatten)]
     pub(crate) volumes: VolumesDirArgs,
     /// Follow the runtime's container events, and list its pods only every 10 to 60 s (the slower a listing, the longer the
-    /// interval); false: list the pods every second, as a kubelet does [default: the feature gate EventedPLEG if --config sets it,
-    /// otherwise true]
+    /// interval); false: list the pods every second, as the kubelet does [default: the feature gate EventedPLEG if --config sets
+    /// it, otherwise true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) event_driven_pleg: Option<bool>,
     /// Interval at which each pod is compared with its manifest, even without a change (1m, 90s) [default: 1m]

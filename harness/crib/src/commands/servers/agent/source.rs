@@ -17,7 +17,7 @@ enum Mode {
     /// *.yaml, *.yml and *.json, each with any number of pods; unknown fields are errors; when a file becomes invalid, its pods
     /// keep running
     Crib,
-    /// Every file, each with one static pod, as a kubelet reads them; when a file becomes invalid, its pod ends
+    /// Every file, each with one static pod, as the kubelet reads them; when a file becomes invalid, its pod ends
     Kubelet,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct SourceArgs {
     /// Interval at which manifests are read again even without a change notification (20s, 1m) [default: 20s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     file_check_frequency: Option<Duration>,
-    /// URL of a Pod or PodList, read as a kubelet reads it [default: staticPodURL of --config]
+    /// URL of a Pod or PodList, read as the kubelet reads it [default: staticPodURL of --config]
     #[arg(long, value_name = "URL")]
     manifest_url: Option<String>,
     /// File of HTTP headers for --manifest-url, one NAME: VALUE per line [default: staticPodURLHeader of --config]
