@@ -24,8 +24,8 @@ pub(crate) fn text(kinds: &[&str]) -> String {
          the last value of a duplicate key applies, as with kubectl, and `crib run` warns.\n\n\
          `localhostProfile` of a seccomp profile is a path relative to the directory in `--seccomp-profile-root`. The default directory is\n\
          `/var/lib/kubelet/seccomp` for root, as on a node, and `$XDG_DATA_HOME/crib/seccomp` for other users. crib reads the profile when it\n\
-         creates the container. While the file is missing or incomplete, crib retries, as a kubelet does: another pod may install it. The same\n\
-         applies to an AppArmor profile that is not loaded.\n\n\
+         creates the container. While the file is missing or incomplete, crib retries, as the kubelet does: another pod may install it. The\n\
+         same applies to an AppArmor profile that is not loaded.\n\n\
          A `hostPath` is a path on this machine, even if it is one of the [paths of a node](pods.md#paths-of-a-node).\n\n",
     );
     writeln!(text, "Kinds: {}, and lists of them.", list(kinds)).unwrap();

@@ -31,7 +31,7 @@ pub(super) const TYPES: &[Type] = &[
     some(
         "LifecycleHandler",
         "exec httpGet sleep",
-        &[no_effect("tcpSocket", "a kubelet ignores this handler too")],
+        &[no_effect("tcpSocket", "the kubelet ignores this handler too")],
     ),
     all(
         "Probe",
