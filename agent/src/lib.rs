@@ -6,7 +6,7 @@
 //! | [`source`] | full sets of pods: from a directory, a file, a URL, or the caller; `bound`: from the cluster's changes; `merge` ◆ compares sets |
 //! | `sync_loop` | sends each update to a pod's worker; pods with the same name wait for each other (`reconcile` ◆) |
 //! | `sync_loop::{orphans, housekeeping}` | finds and removes pods that no source has |
-//! | `sync_loop::turns` | whether the sync loop makes progress: the agent's health |
+//! | `sync_loop::monitor` | whether the sync loop makes progress: the agent's health |
 //! | `worker` | the lifecycle of one pod: `waiting`, `settling` ◆ and `starts` delay it, `rejected` handles a pod that the node does not admit |
 //! | [`decide`] ◆ | decides the next actions: plans, resizes, back-off of crashing containers (`backoff`; of image pulls: `images::decide`) |
 //! | `execute` | a plan's actions as CRI calls; `hook` runs lifecycle hooks |
@@ -222,8 +222,8 @@ use storage::drivers::VolumeDrivers;
 use storage::volumes::claim::Claims;
 use storage::volumes::in_memory::InMemory;
 use storage::volumes::token::Tokens;
-use sync_loop::turns::Turns;
-use sync_loop::{Published, Told};
+use sync_loop::monitor::SyncLoopMonitor;
+use sync_loop::{Published, Receivers};
 use tasks::blocking;
 use upkeep::gc::collector::ContainerCollector;
 use upkeep::machine_watch::{OomCount, check_cgroup_version, check_resolv_conf, watch_oom_kills};
@@ -274,7 +274,7 @@ pub struct Agent {
     pods: watch::Receiver<Arc<[Pod]>>,
     sources_ready: watch::Receiver<bool>,
     readiness: watch::Receiver<Readiness>,
-    turns: Turns,
+    monitor: SyncLoopMonitor,
     pressure: watch::Receiver<Pressure>,
     shutting_down: watch::Receiver<bool>,
     shutdown_times: watch::Receiver<ShutdownTimes>,
@@ -527,14 +527,14 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         };
         tasks.spawn(tasks::boxed(watch.run()));
     }
-    let turns = Turns::new(shared.config.resync_period);
+    let monitor = SyncLoopMonitor::new(shared.config.resync_period);
     tasks.spawn(tasks::boxed(sync_loop::run(
         Arc::new(shared),
         reports.clone(),
-        Published { pods: pods_sender, ready: ready_sender, turns: turns.clone() },
+        Published { pods: pods_sender, ready: ready_sender, monitor: monitor.clone() },
         sources,
         runtime,
-        Told { failed, evictions },
+        Receivers { failed, evictions },
         shutdown.clone(),
     )));
     let (refused, refusal) = watch::channel(None);
@@ -543,7 +543,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         pods,
         sources_ready,
         readiness,
-        turns,
+        monitor,
         pressure,
         shutting_down,
         shutdown_times,
@@ -579,7 +579,7 @@ impl Agent {
             pods: self.pods.clone(),
             sources_ready: self.sources_ready.clone(),
             readiness: self.readiness.clone(),
-            turns: self.turns.clone(),
+            monitor: self.monitor.clone(),
             pressure: self.pressure.clone(),
             shutting_down: self.shutting_down.clone(),
             shutdown_times: self.shutdown_times.clone(),

@@ -29,17 +29,17 @@ use tasks::blocking;
 mod allocations;
 mod entries;
 mod housekeeping;
+pub(crate) mod monitor;
 mod orphans;
 mod reconcile;
 mod resizes;
-pub(crate) mod turns;
 
 use allocations::Allocations;
 use entries::{Entries, Entry};
 use housekeeping::Garbage;
+use monitor::SyncLoopMonitor;
 use reconcile::{Name, StartWait, WorkerAction, WorkerState, desired_pods, reconcile};
 use resizes::{Granted, Resizes, Trigger};
-use turns::Turns;
 
 /// The loop's published state.
 pub(crate) struct Published {
@@ -48,11 +48,11 @@ pub(crate) struct Published {
     /// Whether each source has had its first update.
     pub(crate) ready: watch::Sender<bool>,
     /// The times of the loop's iterations.
-    pub(crate) turns: Turns,
+    pub(crate) monitor: SyncLoopMonitor,
 }
 
 /// Messages of other tasks about pods.
-pub(crate) struct Told {
+pub(crate) struct Receivers {
     /// Failed observations.
     pub(crate) failed: mpsc::UnboundedReceiver<FailedObservation>,
     /// Pods to evict.
@@ -100,7 +100,7 @@ pub(crate) async fn run(
     published: Published,
     sources: Vec<Box<dyn PodSource>>,
     mut runtime: RuntimePods,
-    mut told: Told,
+    mut receivers: Receivers,
     shutdown: CancellationToken,
 ) {
     let entries = Entries::new(shared.status_store.subscribe_shares());
@@ -147,7 +147,7 @@ pub(crate) async fn run(
     let clock = Arc::clone(&sync_loop.shared.clock);
     loop {
         if sync_loop.shared.readiness.borrow().runtime.is_none() {
-            sync_loop.published.turns.note();
+            sync_loop.published.monitor.record_iteration();
         }
         let retry_at = sync_loop.retry_at();
         // Each arm is cancel safe: it only receives or sleeps.
@@ -164,8 +164,8 @@ pub(crate) async fn run(
                     sync_loop.listed(&listed).await;
                 }
             }
-            Some(failure) = told.failed.recv() => sync_loop.observation_failed(failure),
-            Some((uid, eviction)) = told.evictions.recv() => sync_loop.evict(&uid, eviction),
+            Some(failure) = receivers.failed.recv() => sync_loop.observation_failed(failure),
+            Some((uid, eviction)) = receivers.evictions.recv() => sync_loop.evict(&uid, eviction),
             _ = housekeeping.tick() => {
                 let listed = runtime.borrow().clone();
                 sync_loop.keep_house(listed.as_deref()).await;

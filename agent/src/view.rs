@@ -19,7 +19,7 @@ use crate::observation::readiness::Readiness;
 use crate::reporting::events::{EventRecorder, EventType};
 use crate::reporting::measures::{Measured, Measures};
 use crate::reporting::report::Reports;
-use crate::sync_loop::turns::Turns;
+use crate::sync_loop::monitor::SyncLoopMonitor;
 use crate::upkeep::machine_watch::OomCount;
 
 /// The node's capacity, and its allocatable resources: quantities by resource name.
@@ -60,7 +60,7 @@ pub struct AgentView {
     pub(crate) pods: watch::Receiver<Arc<[Pod]>>,
     pub(crate) sources_ready: watch::Receiver<bool>,
     pub(crate) readiness: watch::Receiver<Readiness>,
-    pub(crate) turns: Turns,
+    pub(crate) monitor: SyncLoopMonitor,
     pub(crate) pressure: watch::Receiver<Pressure>,
     pub(crate) shutting_down: watch::Receiver<bool>,
     pub(crate) shutdown_times: watch::Receiver<ShutdownTimes>,
@@ -175,7 +175,7 @@ impl AgentView {
     ///
     /// The reason, in a kubelet's words.
     pub fn health(&self) -> Result<(), String> {
-        self.turns.health()
+        self.monitor.health()
     }
 
     /// The successes and failures of each active probe.

@@ -326,11 +326,11 @@ async fn agent_that_adopts_the_node_ends_every_orphan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_fails_when_the_sync_loop_no_longer_turns() {
+async fn health_fails_when_the_sync_loop_is_stuck() {
     let mut scene = Scene::running("app").await;
     let view = scene.agent().view();
     scene.sleep(1000).await;
-    assert_eq!(view.health(), Ok(()), "housekeeping turns it");
+    assert_eq!(view.health(), Ok(()), "housekeeping is an iteration");
     scene.stop_agent().await;
     scene.sleep(295).await;
     assert_eq!(view.health(), Ok(()));

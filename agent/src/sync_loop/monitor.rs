@@ -13,13 +13,13 @@ const SHORTEST_LIMIT: Duration = Duration::from_secs(5 * 60);
 
 /// The last iteration of the sync loop. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Turns {
+pub(crate) struct SyncLoopMonitor {
     /// Monotonic, because the wall clock may be set while the agent runs.
     last: Arc<Mutex<Option<Instant>>>,
     limit: Duration,
 }
 
-impl Turns {
+impl SyncLoopMonitor {
     /// The state before the first iteration of a loop with this resync period.
     pub(crate) fn new(resync_period: Duration) -> Self {
         let limit = resync_period.saturating_mul(2).max(SHORTEST_LIMIT);
@@ -27,7 +27,7 @@ impl Turns {
     }
 
     /// Records an iteration. Do not call it for an iteration without syncs because the runtime is not ready.
-    pub(crate) fn note(&self) {
+    pub(crate) fn record_iteration(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
@@ -55,19 +55,19 @@ mod tests {
     #[case::shortest(150, 300)]
     #[case::of_long_resyncs(200, 400)]
     #[tokio::test(start_paused = true)]
-    async fn loop_may_stand_still_for_two_resyncs_and_five_minutes_at_least(
+    async fn health_fails_after_two_resync_periods_and_at_least_five_minutes(
         #[case] resync: u64,
         #[case] limit: u64,
     ) {
-        let turns = Turns::new(Duration::from_secs(resync));
+        let monitor = SyncLoopMonitor::new(Duration::from_secs(resync));
         advance(Duration::from_secs(1000)).await;
-        assert_eq!(turns.health(), Ok(()), "it has yet to turn");
-        turns.note();
+        assert_eq!(monitor.health(), Ok(()), "no iteration has run yet");
+        monitor.record_iteration();
         advance(Duration::from_secs(limit)).await;
-        assert_eq!(turns.health(), Ok(()));
+        assert_eq!(monitor.health(), Ok(()));
         advance(Duration::from_millis(1)).await;
-        assert_eq!(turns.health(), Err("sync Loop took longer than expected".to_owned()));
-        turns.note();
-        assert_eq!(turns.health(), Ok(()));
+        assert_eq!(monitor.health(), Err("sync Loop took longer than expected".to_owned()));
+        monitor.record_iteration();
+        assert_eq!(monitor.health(), Ok(()));
     }
 }
