@@ -74,7 +74,7 @@ struct SyncLoop {
     /// The desired pods without a worker whose start is deferred.
     waiting: Map<PodUid, StartWait>,
     /// The number of deferred starts, a seed for jitter.
-    put_off: u64,
+    deferred_starts: u64,
     /// When workers ended, until a later listing of the runtime.
     ended: Map<PodUid, Timestamp>,
     /// The pods removed from sources that a kubelet has, until their statuses are removed.
@@ -114,7 +114,7 @@ pub(crate) async fn run(
         duplicates: Set::new(),
         entries,
         waiting: Map::new(),
-        put_off: 0,
+        deferred_starts: 0,
         ended: Map::new(),
         removed: Set::new(),
         garbage: Garbage::default(),
@@ -377,9 +377,9 @@ impl SyncLoop {
                 self.start_pod(pod);
             }
             WorkerAction::TryLater(uid) => {
-                self.put_off += 1;
+                self.deferred_starts += 1;
                 let wait = self.shared.config.retry_after_error;
-                let wait = worker::jittered(wait, uid.as_str(), self.put_off);
+                let wait = worker::jittered(wait, uid.as_str(), self.deferred_starts);
                 let until = after(self.shared.clock.now(), wait);
                 tracing::info!(pod = %uid, %until, "pod waits for another of its name to end");
                 self.waiting.insert(uid, StartWait::Until(until));

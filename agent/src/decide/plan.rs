@@ -286,7 +286,7 @@ pub fn plan(pod: &Pod, observed: &Observed, history: &History, now: Timestamp) -
         Some(reason) => sandbox::start_over(pod, observed, &seen, reason),
         None => work_in_sandbox(pod, observed, &seen, history.actuated.as_deref()),
     };
-    choice.put_off(&history.holds, now);
+    choice.drop_deferred(&history.holds, now);
     schedule::schedule(pod, observed, history, now, choice)
 }
 
@@ -371,7 +371,7 @@ impl Choice {
     }
 
     /// Removes the deferred actions. Deferred starts are handled when the start is scheduled.
-    fn put_off(&mut self, holds: &Holds, now: Timestamp) {
+    fn drop_deferred(&mut self, holds: &Holds, now: Timestamp) {
         let ends = self.kill_pod.is_some() && !matches!(self.sandbox, SandboxStep::Create { .. });
         if !ends && holds.until(&HoldKey::Pod, now).is_some() {
             *self = Self {

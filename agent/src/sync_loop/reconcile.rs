@@ -143,12 +143,12 @@ pub(crate) fn reconcile(
             }
             Some(_) => {}
             None => {
-                let put_off = match waiting.get(pod.uid()) {
+                let is_deferred = match waiting.get(pod.uid()) {
                     Some(StartWait::Until(until)) => now < *until,
                     Some(StartWait::Housekeeping) => true,
                     None => false,
                 };
-                if put_off {
+                if is_deferred {
                     continue;
                 }
                 let others = names.get(&(pod.namespace(), pod.name()));

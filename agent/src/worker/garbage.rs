@@ -50,7 +50,7 @@ impl Worker {
             let seen = containers.find(|container| container.id == id);
             let is_unknown = seen.is_some_and(|seen| seen.state == ContainerState::Unknown);
             if self.noted(remove_dead(cri.as_ref(), &id, is_unknown).await) {
-                self.put_off(HoldKey::Container(id));
+                self.defer(HoldKey::Container(id));
                 failed = true;
                 continue;
             }
@@ -64,7 +64,7 @@ impl Worker {
             self.settling.forget(id.as_str());
             if self.noted(cri.stop_sandbox(&id).await) || self.noted(cri.remove_sandbox(&id).await)
             {
-                self.put_off(HoldKey::Sandbox(id));
+                self.defer(HoldKey::Sandbox(id));
                 failed = true;
             } else {
                 self.seen.expected.add(Done::RemoveSandbox(id));

@@ -100,13 +100,13 @@ impl Worker {
 
     fn failed(&mut self, failure: Failure) {
         match failure.until {
-            Some(until) => self.history.holds.put_off(failure.key.clone(), until),
+            Some(until) => self.history.holds.defer(failure.key.clone(), until),
             None if matches!(failure.key, HoldKey::Start(_)) => {
                 let until = after(self.shared.clock.now(), self.next_retry());
                 let holds = &mut self.history.holds;
-                holds.put_off_until_event(failure.key.clone(), until);
+                holds.defer_until_event(failure.key.clone(), until);
             }
-            None => self.put_off(failure.key.clone()),
+            None => self.defer(failure.key.clone()),
         }
         // A kubelet's next sync follows an event or a retry.
         self.reported.published.not_due();
@@ -131,10 +131,10 @@ impl Worker {
     }
 
     /// Defers an action by a kubelet's delay after an error.
-    pub(super) fn put_off(&mut self, key: HoldKey) {
+    pub(super) fn defer(&mut self, key: HoldKey) {
         let wait = self.next_retry();
         let until = after(self.shared.clock.now(), wait);
-        self.history.holds.put_off(key, until);
+        self.history.holds.defer(key, until);
     }
 
     /// The delay after an error, with a new jitter each time.

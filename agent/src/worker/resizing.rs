@@ -81,7 +81,7 @@ impl Worker {
     pub(super) fn resize_failed(&mut self, message: String) {
         let Some(pod) = self.pod.clone() else { return };
         tracing::warn!(pod = %pod.full_name(), error = %message, "failed to resize pod; will retry");
-        self.put_off(HoldKey::Resize);
+        self.defer(HoldKey::Resize);
         let now = self.shared.clock.now();
         let conditions = &mut self.resizing.conditions;
         if let Some(generation) = conditions.failed(&message, generation(&pod), now) {

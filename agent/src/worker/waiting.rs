@@ -97,7 +97,7 @@ impl Worker {
                 None => self.next_resync(),
             };
             let key = HoldKey::Start(backoff_key(pod, container));
-            self.history.holds.put_off_until_event(key, after(now, wait));
+            self.history.holds.defer_until_event(key, after(now, wait));
         }
     }
 

@@ -33,13 +33,13 @@ pub struct Holds {
 
 impl Holds {
     /// Defers an action.
-    pub fn put_off(&mut self, key: HoldKey, until: Timestamp) {
+    pub fn defer(&mut self, key: HoldKey, until: Timestamp) {
         self.until_event.remove(&key);
         self.until.insert(key, until);
     }
 
     /// Defers an action until a time, or until a container or sandbox of the pod starts or ends.
-    pub fn put_off_until_event(&mut self, key: HoldKey, until: Timestamp) {
+    pub fn defer_until_event(&mut self, key: HoldKey, until: Timestamp) {
         self.until_event.insert(key.clone());
         self.until.insert(key, until);
     }
@@ -102,9 +102,9 @@ mod tests {
     fn event_ends_holds_of_failed_starts_only() {
         let mut holds = Holds::default();
         let (failed, in_backoff) = (HoldKey::Start("a".to_owned()), HoldKey::Start("b".to_owned()));
-        holds.put_off_until_event(failed.clone(), at(10));
-        holds.put_off_until_event(in_backoff.clone(), at(10));
-        holds.put_off(in_backoff.clone(), at(10));
+        holds.defer_until_event(failed.clone(), at(10));
+        holds.defer_until_event(in_backoff.clone(), at(10));
+        holds.defer(in_backoff.clone(), at(10));
         assert_eq!(holds.until(&failed, at(0)), Some(at(10)));
         holds.event();
         assert_eq!(holds.until(&failed, at(0)), None);
@@ -115,8 +115,8 @@ mod tests {
     fn hold_ends_at_its_time_or_when_released() {
         let mut holds = Holds::default();
         let start = HoldKey::Start("a".to_owned());
-        holds.put_off(HoldKey::Pod, at(10));
-        holds.put_off(start.clone(), at(5));
+        holds.defer(HoldKey::Pod, at(10));
+        holds.defer(start.clone(), at(5));
         assert_eq!(holds.next_end(at(0)), Some(at(5)));
         assert_eq!(holds.until(&start, at(4)), Some(at(5)));
         assert_eq!(holds.until(&start, at(5)), None);
