@@ -168,7 +168,7 @@ pub(crate) async fn run(
             Some((uid, eviction)) = receivers.evictions.recv() => sync_loop.evict(&uid, eviction),
             _ = housekeeping.tick() => {
                 let listed = runtime.borrow().clone();
-                sync_loop.keep_house(listed.as_deref()).await;
+                sync_loop.housekeeping(listed.as_deref()).await;
             }
             _ = garbage_collection.tick() => sync_loop.request_periodic_collection(),
             () = clock.sleep_until(retry_at.unwrap_or_default()), if retry_at.is_some() => {
@@ -266,7 +266,7 @@ impl SyncLoop {
 
     fn reports_changed(&mut self) {
         if self.resizes.are_pending() {
-            self.see_reports();
+            self.observe_reports();
         }
         if !self.making_room.is_empty() {
             self.room_may_be_free();
@@ -394,7 +394,7 @@ impl SyncLoop {
                 if let Some(entry) = self.entries.get_mut(&uid) {
                     let last = entry.state.desired.take();
                     let last = last.map(|last| entry.granted.pod(&last).clone());
-                    entry.tell(PodUpdate::terminate(cause, last));
+                    entry.send(PodUpdate::terminate(cause, last));
                     // The removal from a source that a kubelet does not have counts as a deletion: the status stays.
                     if entry.state.name != Name::Exclusive {
                         self.removed.insert(uid);
@@ -513,7 +513,7 @@ impl SyncLoop {
         let entry = self.entries.get_mut(uid);
         if let Some(entry) = entry.filter(|entry| entry.state.desired.is_some() && !entry.rejected)
         {
-            entry.tell(PodUpdate::Evict(eviction));
+            entry.send(PodUpdate::Evict(eviction));
             entry.evicted = true;
         }
     }
@@ -525,7 +525,7 @@ impl SyncLoop {
                 continue;
             };
             tracing::info!(pod = %uid, critical_pod = %pod.full_name(), "evicting pod to make room for critical pod");
-            entry.tell(PodUpdate::Evict(Eviction::PREEMPTION));
+            entry.send(PodUpdate::Evict(Eviction::PREEMPTION));
             entry.evicted = true;
             self.shared.measures.count(Counted::Preempted(scarce.to_owned()));
         }

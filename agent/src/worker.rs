@@ -302,7 +302,7 @@ impl Worker {
         let observed = self.observe(&snapshot);
         self.settle(&observed);
         self.follow_resize(&pod, &observed);
-        let changed = self.hear_events(&observed);
+        let changed = self.observe_events(&observed);
         Box::pin(self.refresh_volumes(&pod, &observed)).await;
         let now = self.shared.clock.now();
         self.miss_remains(&pod, &observed, changed, now);
@@ -335,7 +335,7 @@ impl Worker {
         }
         self.run_probes(&pod, &observed);
         if let Some(at) = settles_at {
-            self.tell_prober_meanwhile();
+            self.update_prober_between_publications();
             let until = Some(at);
             return Synced::Wait { until, now };
         }

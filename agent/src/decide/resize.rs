@@ -149,12 +149,12 @@ impl ResizeConditions {
     pub(crate) fn failed(&mut self, message: &str, generation: i64, now: Timestamp) -> Option<i64> {
         let before = self.in_progress.take();
         let generation = before.as_ref().map_or(generation, |before| before.generation);
-        let is_news = before
+        let is_changed = before
             .as_ref()
             .is_none_or(|before| before.reason != ERROR || before.message != message);
         self.in_progress =
             Some(ResizeCondition::of(before.as_ref(), ERROR, message, generation, now));
-        is_news.then_some(generation)
+        is_changed.then_some(generation)
     }
 
     /// Records that the granted resize is complete. Returns its generation.

@@ -131,10 +131,10 @@ pub(crate) async fn run(
                     }
                     answered = true;
                     health.answered(&status, clock.now());
-                    tell(&readiness, health.readiness(clock.now()));
+                    publish(&readiness, health.readiness(clock.now()));
                 }
                 () = clock.sleep_until(next) => {
-                    tell(&readiness, health.readiness(clock.now()));
+                    publish(&readiness, health.readiness(clock.now()));
                     if answered {
                         break;
                     }
@@ -148,7 +148,7 @@ pub(crate) async fn run(
     }
 }
 
-fn tell(readiness: &watch::Sender<Readiness>, new: Readiness) {
+fn publish(readiness: &watch::Sender<Readiness>, new: Readiness) {
     readiness.send_if_modified(|old| {
         let changed = *old != new;
         if old.runtime != new.runtime {

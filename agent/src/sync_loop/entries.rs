@@ -28,20 +28,20 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Sends the worker an update. The outcome of an evicted pod is final, except that its source may remove it.
-    pub(super) fn tell(&self, update: PodUpdate) {
+    pub(super) fn send(&self, update: PodUpdate) {
         if self.evicted && !matches!(update, PodUpdate::Terminate { .. }) {
             return;
         }
-        self.updates.send_if_modified(|told| {
-            let differs = *told != update;
-            *told = update;
+        self.updates.send_if_modified(|current| {
+            let differs = *current != update;
+            *current = update;
             differs
         });
     }
 
     /// Informs the worker of a removed pod that its status was removed.
     pub(super) fn forget_status(&self) {
-        self.updates.send_if_modified(|told| match told {
+        self.updates.send_if_modified(|current| match current {
             PodUpdate::Terminate { forgotten, .. } => {
                 *forgotten += 1;
                 true

@@ -60,7 +60,7 @@ impl Default for Garbage {
 
 impl SyncLoop {
     /// Ends orphans, removes their directories, and starts pods that were re-created while their earlier worker ended.
-    pub(super) async fn keep_house(&mut self, listed: Option<&RuntimeListing>) {
+    pub(super) async fn housekeeping(&mut self, listed: Option<&RuntimeListing>) {
         let Some(listed) = listed.filter(|_| self.sources_are_ready()) else {
             return;
         };

@@ -167,7 +167,7 @@ impl SyncLoop {
             granted.state.pending = None;
         }
         let update = granted.update(pod);
-        entry.tell(update);
+        entry.send(update);
     }
 
     /// Inserts a pod's resize into the queue.
@@ -189,13 +189,13 @@ impl SyncLoop {
     pub(super) fn retry_resizes(&mut self, trigger: Trigger) {
         if !self.sources.iter().all(Option::is_some) {
             self.resizes.retry_at = Instant::now() + FIRST_RETRY;
-            self.tell_pending();
+            self.update_pending();
             return;
         }
         self.resizes.retry_at = Instant::now() + RETRY;
         let queue = std::mem::take(&mut self.resizes.queue);
         for uid in queue {
-            if self.look_at(&uid, trigger) {
+            if self.decide_and_update(&uid, trigger) {
                 self.resizes.queue.push(uid);
             }
         }
@@ -216,7 +216,7 @@ impl SyncLoop {
     }
 
     /// Decides on a pod's resize and updates its worker. Returns whether the resize stays pending.
-    fn look_at(&mut self, uid: &PodUid, trigger: Trigger) -> bool {
+    fn decide_and_update(&mut self, uid: &PodUid, trigger: Trigger) -> bool {
         self.entries.count(&self.reports.borrow());
         let shared = &self.shared;
         let Some(decision) = self.decide(uid) else {
@@ -246,14 +246,14 @@ impl SyncLoop {
                 (Some(ResizeEvent::Started), false)
             }
             Decision::Deferred(why) => {
-                let is_news = set_pending(pending, DEFERRED, &why.message, generation, now);
-                (is_news.then_some(ResizeEvent::Deferred(why)), true)
+                let is_changed = set_pending(pending, DEFERRED, &why.message, generation, now);
+                (is_changed.then_some(ResizeEvent::Deferred(why)), true)
             }
             Decision::Infeasible(why) => {
                 shared.measures.count(Counted::ResizeInfeasible(why.detail));
                 let message = why.message;
-                let is_news = set_pending(pending, INFEASIBLE, &message, generation, now);
-                (is_news.then_some(ResizeEvent::Infeasible(message)), false)
+                let is_changed = set_pending(pending, INFEASIBLE, &message, generation, now);
+                (is_changed.then_some(ResizeEvent::Infeasible(message)), false)
             }
         };
         if let Some(event) = event {
@@ -262,23 +262,23 @@ impl SyncLoop {
             shared.events.record(&desired, None, &happening);
         }
         let update = granted.update(&desired);
-        entry.tell(update);
+        entry.send(update);
         again
     }
 
     /// Sends the workers of pods with pending resizes the other changes of their pods.
-    fn tell_pending(&self) {
+    fn update_pending(&self) {
         for uid in &self.resizes.queue {
             if let Some(entry) = self.entries.get(uid)
                 && let Some(desired) = &entry.state.desired
             {
-                entry.tell(entry.granted.update(desired));
+                entry.send(entry.granted.update(desired));
             }
         }
     }
 
     /// Decides on pending resizes again if a pod has ended, or uses less than before.
-    pub(super) fn see_reports(&mut self) {
+    pub(super) fn observe_reports(&mut self) {
         let used = self.used();
         let freed = self.resizes.used.iter().find_map(|(uid, before)| match used.get(uid) {
             None => Some(Trigger::PodTerminated),

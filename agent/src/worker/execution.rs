@@ -43,7 +43,7 @@ impl Worker {
         loop {
             tokio::select! {
                 biased;
-                Some(progress) = progress_receiver.recv() => self.heard(*progress),
+                Some(progress) = progress_receiver.recv() => self.record_progress(*progress),
                 // The finished work has dropped its sender; its last messages were received above.
                 () = &mut work => break,
                 // `take_update` applies the update when the work is done.
@@ -66,7 +66,7 @@ impl Worker {
             }
         }
         while let Ok(progress) = progress_receiver.try_recv() {
-            self.heard(*progress);
+            self.record_progress(*progress);
         }
         self.hooks.pending.clear();
     }

@@ -30,7 +30,7 @@ impl Expected {
 
 impl Worker {
     /// Handles a message of an execution.
-    pub(super) fn heard(&mut self, progress: Progress) {
+    pub(super) fn record_progress(&mut self, progress: Progress) {
         let now = self.shared.clock.now();
         self.start_errors.record(&progress);
         match progress {
@@ -157,7 +157,7 @@ impl Worker {
             let WithoutEffect { key, container, reason, message } = without_effect;
             // Not even an event ends the hold: the call may never have an effect.
             let until = after(self.shared.clock.now(), self.next_retry());
-            self.heard(Progress::Failed(Failure {
+            self.record_progress(Progress::Failed(Failure {
                 key,
                 container,
                 attempt: None,

@@ -107,14 +107,14 @@ impl Worker {
     }
 
     /// Sends the prober the reported status between publications, because a container that has ended is not probed.
-    pub(super) fn tell_prober_meanwhile(&self) {
+    pub(super) fn update_prober_between_publications(&self) {
         if let Some(last) = &self.reported.last {
-            self.tell_prober(Arc::clone(last));
+            self.update_prober(Arc::clone(last));
         }
     }
 
     /// Sends the prober the published status.
-    pub(super) fn tell_prober(&self, status: Arc<PodStatus>) {
+    pub(super) fn update_prober(&self, status: Arc<PodStatus>) {
         if self.probes.are_registered() {
             self.shared.prober.set_status(self.uid(), status);
         }

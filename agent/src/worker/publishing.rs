@@ -129,13 +129,13 @@ fn with_ready_sandbox(status: &PodStatus, now: Timestamp) -> PodStatus {
 
 impl Worker {
     /// Ends the holds of failed starts after an event. Returns whether there is an event since the last published status.
-    pub(super) fn hear_events(&mut self, observed: &Observed) -> bool {
+    pub(super) fn observe_events(&mut self, observed: &Observed) -> bool {
         let before = self.reported.published.observed.as_ref();
-        let heard = before.is_some_and(|before| has_event(before, observed));
-        if heard {
+        let has_new_event = before.is_some_and(|before| has_event(before, observed));
+        if has_new_event {
             self.history.holds.event();
         }
-        heard
+        has_new_event
     }
 
     /// Begins a sync, if a kubelet would: publishes the status. Returns whether it did. `changed`: there was an event.
@@ -168,7 +168,7 @@ impl Worker {
         let status = Arc::new(status);
         self.reported.published.status = Some(Arc::clone(&status));
         self.reported.published.observed = Some(Arc::clone(observed));
-        self.tell_prober(status);
+        self.update_prober(status);
     }
 
     /// Publishes results of probes that arrive during a sync.
