@@ -15,7 +15,7 @@ use crate::decide::plan::effects::Done;
 use crate::decide::plan::{Blocks, HoldKey, PodPlan, Reset, SandboxStep, Start, Stop, When};
 use crate::decide::resize::files::ActuatedRecord;
 use crate::observed::{ContainerId, Observed, ObservedContainer, SandboxId};
-use crate::reporting::events::Happening;
+use crate::reporting::events::EventReason;
 use crate::shared::Shared;
 use crate::storage::volumes::PodDirs;
 
@@ -175,13 +175,13 @@ impl Job {
         let _ = self.progress.send(Box::new(progress));
     }
 
-    fn event(&self, container: Option<&str>, happening: &Happening) {
-        self.shared.events.record(&self.pod, container, happening);
+    fn event(&self, container: Option<&str>, reason: &EventReason) {
+        self.shared.events.record(&self.pod, container, reason);
     }
 
     fn record_start(&self, plan: &PodPlan) {
         if let SandboxStep::Create { replaces: Some(_), .. } = plan.sandbox {
-            self.event(None, &Happening::SandboxChanged);
+            self.event(None, &EventReason::SandboxChanged);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::clock::after;
 use crate::observation::pleg::{FailedObservation, RuntimePods};
 use crate::observation::readiness::Readiness;
 use crate::pod_spec::admission::{self, Rejection, Taken, admit_or_preempt};
-use crate::reporting::events::Happening;
+use crate::reporting::events::EventReason;
 use crate::reporting::measures::Counted;
 use crate::reporting::report::Reports;
 use crate::reporting::status::eviction::Eviction;
@@ -256,7 +256,7 @@ impl SyncLoop {
     fn inspection_failed(&self, uid: &PodUid, error: String) {
         if let Some(pod) = self.desired.iter().find(|pod| pod.uid() == uid) {
             let events = &self.shared.events;
-            events.record(pod, None, &Happening::FailedSync(error));
+            events.record(pod, None, &EventReason::FailedSync(error));
         }
     }
 

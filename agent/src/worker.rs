@@ -18,7 +18,7 @@ use crate::execute;
 use crate::observation::cache::{Generation, Snapshot, Snapshots};
 use crate::observed::Observed;
 use crate::reporting::causes::Causes;
-use crate::reporting::events::Happening;
+use crate::reporting::events::EventReason;
 use crate::reporting::measures::WorkKind;
 use crate::reporting::report::transitions::Stage;
 use crate::reporting::status::eviction::Eviction;
@@ -325,7 +325,7 @@ impl Worker {
         }
         if self.is_past_deadline() {
             self.ending.cause = PAST_DEADLINE.to_owned();
-            self.event(None, &Happening::DeadlineExceeded);
+            self.event(None, &EventReason::DeadlineExceeded);
             return Synced::Phase(PhaseEvent::Finished);
         }
         // If another agent began the pod's termination, the plan may still have actions, because a sidecar has ended meanwhile.
@@ -386,7 +386,7 @@ impl Worker {
     fn note_crash_backoffs(&mut self, plan: &PodPlan, syncs: bool) {
         let waiting = self.start_errors.record_crash_backoffs(plan);
         for name in waiting.iter().filter(|_| syncs) {
-            self.event(Some(name), &Happening::BackOff);
+            self.event(Some(name), &EventReason::BackOff);
         }
     }
 
@@ -430,9 +430,9 @@ impl Worker {
     }
 
     /// Records an event about the pod or one of its containers.
-    fn event(&self, container: Option<&str>, happening: &Happening) {
+    fn event(&self, container: Option<&str>, reason: &EventReason) {
         if let Some(pod) = &self.pod {
-            self.shared.events.record(pod, container, happening);
+            self.shared.events.record(pod, container, reason);
         }
     }
 

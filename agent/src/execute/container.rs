@@ -20,7 +20,7 @@ use crate::pod_spec::env::{self, EnvFile, EnvFiles};
 use crate::pod_spec::nested_mounts;
 use crate::pod_spec::references::named_by_variables;
 use crate::pod_spec::spec::{self, Assigned, ContainerInputs, ContainerSpec, HostVolume, SubPath};
-use crate::reporting::events::Happening;
+use crate::reporting::events::EventReason;
 use crate::reporting::measures::{Counted, kind_name};
 use crate::storage::volumes::subpath::{self, SubPathError};
 use crate::upkeep::logs::links;
@@ -124,7 +124,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         })
         .map_err(|error| {
             let message = chain(&error);
-            job.event(Some(&start.name), &Happening::Failed(message.clone()));
+            job.event(Some(&start.name), &EventReason::Failed(message.clone()));
             failed("CreateContainerConfigError", message)
         })?
     };
@@ -133,7 +133,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         Some(ProcessTarget::Container(id)) => Some(id.clone()),
         Some(ProcessTarget::Missing(name)) => {
             let message = format!("unable to find target container {name}");
-            job.event(Some(&start.name), &Happening::Failed(message.clone()));
+            job.event(Some(&start.name), &EventReason::Failed(message.clone()));
             return Err(failed("CreateContainerConfigError", message));
         }
     };
@@ -144,7 +144,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         EnvFiles::default()
     };
     let assigned = assign(job, container).await.map_err(|message| {
-        job.event(Some(&start.name), &Happening::Failed(message.clone()));
+        job.event(Some(&start.name), &EventReason::Failed(message.clone()));
         failed("CreateContainerConfigError", message)
     })?;
     let inputs = ContainerInputs {
@@ -162,7 +162,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     let named = named_by_variables(container);
     if !named.is_empty() {
         shared.cluster.sync_objects(job.pod.namespace(), &named).await.map_err(|message| {
-            job.event(Some(&start.name), &Happening::Failed(message.clone()));
+            job.event(Some(&start.name), &EventReason::Failed(message.clone()));
             failed("CreateContainerConfigError", message)
         })?;
     }
@@ -172,7 +172,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     let sub_paths = prepare_sub_paths(job, &start.name, plan.sub_paths).await?;
     let mut spec = plan.spec.map_err(|error| {
         let message = error.to_string();
-        job.event(Some(&start.name), &Happening::Failed(message.clone()));
+        job.event(Some(&start.name), &EventReason::Failed(message.clone()));
         let not_started = if error.is_of_manifest() { refused } else { failed };
         not_started("CreateContainerConfigError", message)
     })?;
@@ -198,13 +198,13 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     count_images(job, container, created.as_ref().err());
     let id = created.map_err(|error| {
         let message = runtime_message(&error);
-        job.event(Some(&start.name), &Happening::Failed(message.clone()));
+        job.event(Some(&start.name), &EventReason::Failed(message.clone()));
         // The request stays the same, but another container may create or replace a mount point.
         let may_end = nested_mounts::may_be_mended(&job.pod, container, &error.message);
         let not_started = if error.is_refusal() && !may_end { refused } else { failed };
         not_started("CreateContainerError", message)
     })?;
-    job.event(Some(&start.name), &Happening::Created);
+    job.event(Some(&start.name), &EventReason::Created);
     job.send(Progress::Created(start.name.clone(), took));
     shared.managers.created(&job.pod, &start.name, &id);
     if job.terminating.is_cancelled() {
@@ -213,10 +213,10 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     let (started, took) = timed(shared, shared.cri.start_container(&id)).await;
     started.map_err(|error| {
         let message = runtime_message(&error);
-        job.event(Some(&start.name), &Happening::Failed(message.clone()));
+        job.event(Some(&start.name), &EventReason::Failed(message.clone()));
         failed_after(&id, "RunContainerError", message)
     })?;
-    job.event(Some(&start.name), &Happening::Started);
+    job.event(Some(&start.name), &EventReason::Started);
     shared.measures.count(Counted::Started(kind_name(start.kind)));
     job.send(Progress::Started(start.name.clone(), took));
     link_log(job, sandbox, &spec, &id);
@@ -280,15 +280,15 @@ async fn prepare_sub_paths(
     blocking(prepare).await.map_err(|error| {
         tracing::warn!(pod = %job.pod.full_name(), container, error = %chain(&error), "failed to prepare subPath");
         let message = error.to_string();
-        job.event(Some(container), &Happening::Failed(message.clone()));
+        job.event(Some(container), &EventReason::Failed(message.clone()));
         failed("CreateContainerConfigError", message)
     })
 }
 
 /// The failure of an image pull: the container's own image, or one that it mounts.
 fn no_image(job: &Job, container: &str, error: PullError) -> NotStarted {
-    let happening = Happening::Failed(error.reason.to_owned());
-    job.event(Some(container), &happening);
+    let reason = EventReason::Failed(error.reason.to_owned());
+    job.event(Some(container), &reason);
     NotStarted::Failed {
         reason: error.reason,
         refused: error.refused,
@@ -331,7 +331,7 @@ async fn post_start(
     };
     tracing::warn!(pod = %job.pod.full_name(), container = %container.name, error = %message, "postStart hook failed");
     // The event has no details, which may contain secrets.
-    job.event(Some(&container.name), &Happening::FailedPostStartHook);
+    job.event(Some(&container.name), &EventReason::FailedPostStartHook);
     let failed = Progress::HookFailed(container.name.clone(), message.clone());
     job.send(failed);
     let stop = stop::after_failed_post_start(&job.pod, id, &container.name);

@@ -11,7 +11,7 @@ use crate::checks::dialer::Dialer;
 use crate::checks::http_action::{self, HttpRequest, Purpose};
 use crate::checks::http_client::{self, HttpError};
 use crate::observed::ContainerId;
-use crate::reporting::events::Happening;
+use crate::reporting::events::EventReason;
 use crate::reporting::measures::{Counted, Measures};
 use crate::shared::Shared;
 
@@ -40,8 +40,8 @@ pub(super) async fn run(
         return match request(dialer, container, action, host).await {
             Ok(Answered::AsRequested) => Ok(()),
             Ok(Answered::InPlainHttp(host)) => {
-                let happening = Happening::HookFellBackToHttp(host);
-                shared.events.record(pod, None, &happening);
+                let reason = EventReason::HookFellBackToHttp(host);
+                shared.events.record(pod, None, &reason);
                 shared.measures.count(Counted::HookFellBackToHttp);
                 Ok(())
             }

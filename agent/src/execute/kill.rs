@@ -16,7 +16,7 @@ use crate::cri::CriError;
 use crate::decide::plan::Stop;
 use crate::decide::plan::terminate::{MIN_STOP_SECONDS, StopTarget};
 use crate::observed::ContainerId;
-use crate::reporting::events::Happening;
+use crate::reporting::events::EventReason;
 use crate::shared::Shared;
 
 /// How long to wait for a hook after its container has stopped.
@@ -74,8 +74,8 @@ impl Killer {
         tasks.join_all().await.into_iter().flatten().collect()
     }
 
-    fn event(&self, target: &StopTarget, happening: &Happening) {
-        self.shared.events.record(&self.pod, Some(&target.name), happening);
+    fn event(&self, target: &StopTarget, reason: &EventReason) {
+        self.shared.events.record(&self.pod, Some(&target.name), reason);
     }
 
     async fn stop(
@@ -84,7 +84,7 @@ impl Killer {
         message: String,
         stopped: &Map<String, watch::Sender<bool>>,
     ) -> Result<(), CriError> {
-        self.event(target, &Happening::Killing(message));
+        self.event(target, &EventReason::Killing(message));
         let mut kill_now = self.shared.kill_now.clone();
         let begun = Instant::now();
         let mut hook = self.pre_stop(target);
@@ -180,7 +180,7 @@ impl Killer {
             let result = hook::run(&self.shared, pod, container, handler, &target.id, host).await;
             if let Err(message) = result {
                 tracing::warn!(pod = %pod.full_name(), container = %target.name, error = %message, "preStop hook failed");
-                self.event(target, &Happening::FailedPreStopHook);
+                self.event(target, &EventReason::FailedPreStopHook);
             }
         }))
     }

@@ -12,7 +12,7 @@ use crate::managers::claims::has_claims;
 use crate::observed::SandboxId;
 use crate::pod_spec::spec::{self, HostVolume, ImageSpec, PodGrants, SandboxSpec, cgroup, memory};
 use crate::pod_spec::user_namespaces::UserNamespaceError;
-use crate::reporting::events::{EventType, Happening};
+use crate::reporting::events::{EventReason, EventType};
 use crate::reporting::measures::Counted;
 use crate::storage::volumes::{MountError, Prepared, VolumeError};
 use tasks::brief;
@@ -44,7 +44,7 @@ impl Job {
         self.send(Progress::Mounted);
         let grants = self.grants().map_err(|error| {
             let message = chain(&error);
-            self.event(None, &Happening::FailedCreateSandbox(message.clone()));
+            self.event(None, &EventReason::FailedCreateSandbox(message.clone()));
             pod_failure("ConfigPodSandboxError", message)
         })?;
         let (id, spec, ips) = match step {
@@ -197,7 +197,7 @@ impl Job {
             // The error is no longer needed (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go SyncPod).
             Err(_) if self.end_requested.is_cancelled() => return Ok(None),
             Err(error) => {
-                self.event(None, &Happening::FailedCreateSandbox(error.go_text()));
+                self.event(None, &EventReason::FailedCreateSandbox(error.go_text()));
                 return Err(failure(&error).into());
             }
         };
@@ -208,7 +208,7 @@ impl Job {
             self.actuated.change(change).await;
         }
         let status = self.shared.cri.sandbox_status(&id).await.map_err(|error| {
-            self.event(None, &Happening::FailedSandboxStatus(error.go_text()));
+            self.event(None, &EventReason::FailedSandboxStatus(error.go_text()));
             failure(&error)
         })?;
         Ok(Some((id, spec, status.ips.unwrap_or_default())))
@@ -222,7 +222,7 @@ impl Job {
         }
         let Some(claims) = &self.shared.claim_manager else {
             let message = "the node prepares no ResourceClaims: it has no cluster".to_owned();
-            self.event(None, &Happening::FailedPrepareClaims(message.clone()));
+            self.event(None, &EventReason::FailedPrepareClaims(message.clone()));
             return Err(pod_failure("FailedPrepareDynamicResources", message).into());
         };
         let prepared = tokio::select! {
@@ -231,7 +231,7 @@ impl Job {
             prepared = claims.prepare(&self.pod) => prepared,
         };
         prepared.map(|()| true).map_err(|error| {
-            self.event(None, &Happening::FailedPrepareClaims(error.clone()));
+            self.event(None, &EventReason::FailedPrepareClaims(error.clone()));
             NoSandbox::ClaimsFailed(error)
         })
     }
@@ -262,7 +262,7 @@ impl Job {
         let (mut spec, warnings) =
             spec::sandbox(&self.pod, attempt, grants, &node).map_err(|error| {
                 let message = error.to_string();
-                self.event(None, &Happening::FailedCreateSandbox(message.clone()));
+                self.event(None, &EventReason::FailedCreateSandbox(message.clone()));
                 Failure { refused: true, ..pod_failure("ConfigPodSandboxError", message) }
             })?;
         if node.cpu_quota && !self.shared.enforces_cpu_quota(&self.pod) {
@@ -300,7 +300,7 @@ impl Job {
 
     fn volume_failure(&self, error: &VolumeError) -> Failure {
         let message = chain(error);
-        self.event(None, &Happening::FailedMount(message.clone()));
+        self.event(None, &EventReason::FailedMount(message.clone()));
         Failure { refused: error.is_of_manifest(), ..pod_failure("FailedMount", message) }
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::chain;
 use crate::pod_spec::spec::HostVolume;
-use crate::reporting::events::{EventType, Happening};
+use crate::reporting::events::{EventReason, EventType};
 use crate::reporting::measures::VolumeOperation;
 use crate::shared::Shared;
 use crate::storage::drivers::{DriverSource, DriverVolume, Expansion, MountedVolume};
@@ -249,8 +249,8 @@ pub(super) fn record(shared: &Shared, pod: &Pod, failed: &[MountError]) {
         }
         tracing::warn!(pod = %pod.full_name(), error = %message, "failed to prepare volume");
         let event = match of_driver.is_some_and(|error| error.step.maps_device()) {
-            true => Happening::FailedMapVolume(message),
-            false => Happening::FailedMount(message),
+            true => EventReason::FailedMapVolume(message),
+            false => EventReason::FailedMount(message),
         };
         shared.events.record(pod, None, &event);
     }

@@ -17,7 +17,7 @@ mod resize;
 pub(crate) mod texts;
 
 use correlate::Correlator;
-pub(crate) use texts::{Happening, ResizeEvent};
+pub(crate) use texts::{EventReason, ResizeEvent};
 
 /// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -120,10 +120,10 @@ impl EventRecorder {
     }
 
     /// Records an event about a pod, or about one of its containers.
-    pub(crate) fn record(&self, pod: &Pod, container: Option<&str>, happening: &Happening) {
+    pub(crate) fn record(&self, pod: &Pod, container: Option<&str>, reason: &EventReason) {
         let object = texts::object(pod, container);
-        let annotations = happening.annotations();
-        self.record_about(object, happening.text(pod, container), annotations);
+        let annotations = reason.annotations();
+        self.record_about(object, reason.text(pod, container), annotations);
     }
 
     /// Records a warning about the node of this name.

@@ -19,7 +19,7 @@ use crate::decide::resize::files;
 use crate::decide::resize::queue::Rank;
 use crate::decide::resize::requests::resize_requests;
 use crate::decide::resize::{DEFERRED, INFEASIBLE, PENDING, ResizeCondition, set_pending};
-use crate::reporting::events::{Happening, ResizeEvent};
+use crate::reporting::events::{EventReason, ResizeEvent};
 use crate::reporting::measures::Counted;
 use crate::storage::volumes::PodDirs;
 use crate::worker::PodUpdate;
@@ -258,8 +258,8 @@ impl SyncLoop {
         };
         if let Some(event) = event {
             tracing::info!(pod = %desired.full_name(), ?event, "decided on resize of pod");
-            let happening = Happening::Resize(event, generation);
-            shared.events.record(&desired, None, &happening);
+            let reason = EventReason::Resize(event, generation);
+            shared.events.record(&desired, None, &reason);
         }
         let update = granted.update(&desired);
         entry.send(update);

@@ -17,7 +17,7 @@ use super::reporting::{Timings, pod_report};
 use crate::observed::Observed;
 use crate::pod_spec::admission::Rejection;
 use crate::reporting::causes::Causes;
-use crate::reporting::events::Happening;
+use crate::reporting::events::EventReason;
 use crate::reporting::measures::Counted;
 use crate::reporting::report::transitions::Stage;
 use crate::shared::Shared;
@@ -65,8 +65,8 @@ pub(crate) async fn run(
         tracing::warn!(path = %file.display(), %error, "failed to record the rejection of a pod");
     }
     shared.measures.count(Counted::Rejected(rejection.reason.to_string()));
-    let happening = Happening::Rejected(rejection.clone());
-    shared.events.record(&pod, None, &happening);
+    let reason = EventReason::Rejected(rejection.clone());
+    shared.events.record(&pod, None, &reason);
     let now = shared.clock.now();
     let mut status = rejection.status(&pod);
     status.start_time = Some(Time(now));

@@ -10,7 +10,7 @@ use crate::decide::resize::files::ActuatedRecord;
 use crate::decide::resize::{IN_PROGRESS, ResizeCondition, ResizeConditions, ResizeState};
 use crate::observed::Observed;
 use crate::pod_spec::spec::Node;
-use crate::reporting::events::{Happening, ResizeEvent};
+use crate::reporting::events::{EventReason, ResizeEvent};
 use crate::storage::volumes::PodDirs;
 
 /// The state of a pod's resizes.
@@ -72,7 +72,7 @@ impl Worker {
         if actuated.differs_from(pod, is_running) {
             conditions.in_progress(generation(pod), self.shared.clock.now());
         } else if let Some(generation) = conditions.complete() {
-            let completed = Happening::Resize(ResizeEvent::Completed, generation);
+            let completed = EventReason::Resize(ResizeEvent::Completed, generation);
             self.event(None, &completed);
         }
     }
@@ -85,7 +85,7 @@ impl Worker {
         let now = self.shared.clock.now();
         let conditions = &mut self.resizing.conditions;
         if let Some(generation) = conditions.failed(&message, generation(&pod), now) {
-            let failed = Happening::Resize(ResizeEvent::Error(message), generation);
+            let failed = EventReason::Resize(ResizeEvent::Error(message), generation);
             self.event(None, &failed);
         }
     }

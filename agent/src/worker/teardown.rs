@@ -17,7 +17,7 @@ use crate::execute::kill::Killer;
 use crate::execute::{self, PodStopped, first_ip, stop_pod};
 use crate::observed::{ContainerState, Observed, ObservedContainer};
 use crate::reporting::causes::Causes;
-use crate::reporting::events::Happening;
+use crate::reporting::events::EventReason;
 use crate::reporting::report::transitions::Stage;
 use crate::upkeep::gc::collector::remove_dead;
 use tasks::blocking;
@@ -95,7 +95,7 @@ impl Worker {
                 tracing::warn!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), %error, "failed to stop pod");
             }
             if !stopped.errors.is_empty() {
-                self.event(None, &Happening::FailedKillPod(stopped.errors.join(", ")));
+                self.event(None, &EventReason::FailedKillPod(stopped.errors.join(", ")));
                 self.retry_termination(&observed).await;
                 done.clear();
                 continue;
@@ -178,7 +178,7 @@ impl Worker {
             );
         }
         if let Some(first) = without_effect.first() {
-            self.event(None, &Happening::FailedKillPod(first.message.clone()));
+            self.event(None, &EventReason::FailedKillPod(first.message.clone()));
             let causes = Causes::pod(first.message.clone());
             self.report(observed, Stage::Terminating, causes);
         }

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::Worker;
 use crate::clock::after;
-use crate::reporting::events::Happening;
+use crate::reporting::events::EventReason;
 use crate::reporting::status::eviction::Eviction;
 
 /// The minimum time limit for the end of an evicted pod.
@@ -36,7 +36,7 @@ impl Worker {
             let message = eviction.message.trim_end().trim_end_matches('.');
             self.ending.cause = format!("{}: {message}", eviction.reason);
             if eviction.is_event {
-                self.event(None, &Happening::Evicted(eviction.clone()));
+                self.event(None, &EventReason::Evicted(eviction.clone()));
             }
             self.ending.grace = eviction.grace.or(self.ending.grace);
             self.ending.eviction = Some(eviction);
@@ -57,7 +57,7 @@ impl Worker {
         let end = after(clock.now(), LEAST.max(grace.saturating_add(grace / 2)));
         overdue.spawn(tasks::boxed(async move {
             clock.sleep_until(end).await;
-            events.record(&pod, None, &Happening::ExceededGracePeriod);
+            events.record(&pod, None, &EventReason::ExceededGracePeriod);
         }));
     }
 

@@ -12,7 +12,7 @@ use crate::execute::{self, MountFailure};
 use crate::objects::{ObjectMap, ObjectStore};
 use crate::observed::Observed;
 use crate::pod_spec::references::{Referenced, References};
-use crate::reporting::events::Happening;
+use crate::reporting::events::EventReason;
 use crate::shared::Shared;
 use crate::storage::volumes::{content, may_be_of_driver};
 
@@ -168,7 +168,7 @@ impl Worker {
             self.volumes.waiting_since = Some(now);
             self.event(
                 None,
-                &Happening::FailedMount(format!(
+                &EventReason::FailedMount(format!(
                     "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[], failed to process \
                      volumes=[]: context deadline exceeded",
                     failure.volumes.join(" ")

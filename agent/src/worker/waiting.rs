@@ -14,7 +14,7 @@ use crate::decide::plan::{HoldKey, backoff_key};
 use crate::managers::claims::has_claims;
 use crate::observed::Observed;
 use crate::reporting::causes::Causes;
-use crate::reporting::events::Happening;
+use crate::reporting::events::EventReason;
 
 /// The period of syncs of a pod without a network, plus up to half of it.
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
@@ -130,7 +130,7 @@ impl Worker {
             return false;
         };
         if network && syncs {
-            self.event(None, &Happening::NetworkNotReady(why.clone()));
+            self.event(None, &EventReason::NetworkNotReady(why.clone()));
         }
         self.report_again(Causes::pod(why));
         let mut readiness = self.shared.readiness.clone();

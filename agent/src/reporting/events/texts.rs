@@ -44,7 +44,7 @@ impl ResizeEvent {
 
 /// An event about a pod, or about one of its containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Happening {
+pub(crate) enum EventReason {
     /// The container was created.
     Created,
     /// The container was started.
@@ -91,7 +91,7 @@ pub(crate) enum Happening {
     Resize(ResizeEvent, i64),
 }
 
-impl Happening {
+impl EventReason {
     /// The annotations of the event.
     pub(crate) fn annotations(&self) -> BTreeMap<String, String> {
         if let Self::Evicted(eviction) = self {
@@ -233,13 +233,13 @@ mod tests {
 
     #[test]
     fn messages_are_those_of_a_kubelet() {
-        let text = |happening: Happening| happening.text(&pod(), Some("a")).2;
-        assert_eq!(text(Happening::Killing(String::new())), "Stopping container a");
-        assert_eq!(text(Happening::Killing("killing".to_owned())), "killing");
+        let text = |reason: EventReason| reason.text(&pod(), Some("a")).2;
+        assert_eq!(text(EventReason::Killing(String::new())), "Stopping container a");
+        assert_eq!(text(EventReason::Killing("killing".to_owned())), "killing");
         assert_eq!(
-            text(Happening::BackOff),
+            text(EventReason::BackOff),
             "Back-off restarting failed container a in pod p_n(u)"
         );
-        assert_eq!(text(Happening::Failed("ErrImagePull".to_owned())), "Error: ErrImagePull");
+        assert_eq!(text(EventReason::Failed("ErrImagePull".to_owned())), "Error: ErrImagePull");
     }
 }
