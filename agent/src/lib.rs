@@ -445,10 +445,10 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     }
     let (shutting_down_sender, shutting_down) = watch::channel(false);
     let (shutdown_times_sender, shutdown_times) = watch::channel(ShutdownTimes::default());
-    let offer = shared::offer(&config, &node);
+    let node_info = shared::node_info(&config, &node);
     let resources = Arc::new(NodeResources {
         capacity: node.capacity.clone(),
-        allocatable: offer.allocatable.clone(),
+        allocatable: node_info.allocatable.clone(),
         swap_capacity: node.swap_capacity,
         pods_cgroup: class_path(&node, QosClass::Guaranteed),
     });
@@ -458,7 +458,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         prober,
         trash: Arc::clone(&trash),
         in_memory: InMemory::new(&config),
-        offer,
+        node_info,
         user_namespaces: UserNamespaces::new(&config.root_dir),
         tokens: Tokens::new(
             &config.root_dir,

@@ -1,6 +1,6 @@
 //! Converts a pod's specification into requests to the runtime: environment, names, resources, users; and admission.
 //!
-//! - [`admission`] ◆: whether the node admits a pod, given the sums in `admission::taken`; which pods are preempted
+//! - [`admission`] ◆: whether the node admits a pod, given the sums in `admission::admitted`; which pods are preempted
 //!   (`admission::preemption`).
 //! - [`spec`] ◆: sandboxes and containers for the runtime: `spec::cgroup` requests weights of pods and QoS classes, `spec::memory`
 //!   volumes in memory.

@@ -26,7 +26,7 @@ use crate::node::{self, CgroupVersion, MemoryQos, MemoryReservation, NodeAddress
 use crate::objects::{ObjectMap, ObjectStore};
 use crate::observation::cache::Cache;
 use crate::observation::readiness::Readiness;
-use crate::pod_spec::admission::Offer;
+use crate::pod_spec::admission::NodeInfo;
 use crate::pod_spec::dns;
 use crate::pod_spec::hosts;
 use crate::pod_spec::huge_pages;
@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     pub(crate) status_store: StatusStore,
     pub(crate) measures: Measures,
     /// The node's properties for admission.
-    pub(crate) offer: Offer,
+    pub(crate) node_info: NodeInfo,
     /// Why pods cannot be synced, if so.
     pub(crate) readiness: watch::Receiver<Readiness>,
     /// The node's pressure conditions, under which it admits fewer pods.
@@ -152,17 +152,17 @@ impl Shared {
     }
 
     /// What the node offers to pods at present.
-    pub(crate) fn offer_now(&self) -> Offer {
-        let mut offer = self.offer.clone();
-        offer.pressure = *self.pressure.borrow();
+    pub(crate) fn current_node_info(&self) -> NodeInfo {
+        let mut node_info = self.node_info.clone();
+        node_info.pressure = *self.pressure.borrow();
         if let Some(node) = self.objects.current().node() {
-            offer.follow(node);
+            node_info.follow(node);
         }
-        DeviceResources::add(&mut offer.allocatable, self.managers.devices().offered());
+        DeviceResources::add(&mut node_info.allocatable, self.managers.devices().offered());
         if let Some(capabilities) = &self.readiness.borrow().capabilities {
-            offer.strict_supplemental_groups = capabilities.strict_supplemental_groups;
+            node_info.strict_supplemental_groups = capabilities.strict_supplemental_groups;
         }
-        offer
+        node_info
     }
 
     /// Whether the runtime supports recursive read-only mounts for a pod.
@@ -200,13 +200,13 @@ fn addresses(objects: &ObjectMap) -> Vec<NodeAddress> {
 }
 
 /// What this node offers to pods.
-pub(crate) fn offer(config: &Config, node: &Node) -> Offer {
+pub(crate) fn node_info(config: &Config, node: &Node) -> NodeInfo {
     let rules = config.admission.clone();
     let mut allocatable = node.allocatable.clone();
     if let Some(most) = rules.max_pods {
         allocatable.insert("pods".to_owned(), most.to_string());
     }
-    Offer {
+    NodeInfo {
         node_name: node.name.clone(),
         labels: rules.node_labels,
         taints: rules.taints,

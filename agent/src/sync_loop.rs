@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::after;
 use crate::observation::pleg::{FailedObservation, RuntimePods};
 use crate::observation::readiness::Readiness;
-use crate::pod_spec::admission::{self, Rejection, Taken, admit_or_preempt};
+use crate::pod_spec::admission::{self, AdmittedPods, Rejection, admit_or_preempt};
 use crate::reporting::events::EventReason;
 use crate::reporting::measures::Counted;
 use crate::reporting::report::Reports;
@@ -310,9 +310,9 @@ impl SyncLoop {
     }
 
     /// The active pods' current resources on the node.
-    fn taken(&mut self) -> &Taken {
+    fn admitted(&mut self) -> &AdmittedPods {
         self.entries.count(&self.reports.borrow());
-        self.entries.taken()
+        self.entries.admitted()
     }
 
     fn reconcile_workers(&mut self) {
@@ -483,28 +483,28 @@ impl SyncLoop {
         if *shared.shutting_down.borrow() {
             return Err(Rejection::of_shutdown());
         }
-        let mut offer = shared.offer_now();
+        let mut node_info = shared.current_node_info();
         if shared.managers.concerns(pod) {
-            admission::before_allocation(pod, &offer)?;
+            admission::before_allocation(pod, &node_info)?;
             match self.allocate(pod) {
                 None => return Ok(Admission::Allocating),
                 Some(allocated) => allocated?,
             }
             // Includes the devices that were just allocated to the pod.
-            offer = self.shared.offer_now();
+            node_info = self.shared.current_node_info();
         }
         self.entries.count(&self.reports.borrow());
-        let taken = self.entries.taken();
-        if admit_or_preempt(pod, taken, &offer)?.is_empty() {
+        let admitted = self.entries.admitted();
+        if admit_or_preempt(pod, admitted, &node_info)?.is_empty() {
             return Ok(Admission::Now);
         }
         // The resources of pods that are already being evicted count as free.
-        let mut kept = taken.clone();
+        let mut kept = admitted.clone();
         for uid in self.entries.evicted() {
             kept.remove(uid);
         }
-        let victims = admit_or_preempt(pod, &kept, &offer)?;
-        let scarce = admission::scarce(pod, &kept, &offer).unwrap_or_default();
+        let victims = admit_or_preempt(pod, &kept, &node_info)?;
+        let scarce = admission::scarce(pod, &kept, &node_info).unwrap_or_default();
         Ok(Admission::After(victims, scarce))
     }
 

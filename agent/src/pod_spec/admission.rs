@@ -5,11 +5,11 @@
 //! affinity, node name, host ports, taints, AppArmor. The reason is that of the first failed check. A critical pod is not rejected
 //! for lack of resources if other pods can be preempted for it.
 
+mod admitted;
 mod affinity;
 mod preemption;
 mod resources;
 mod sysctl;
-mod taken;
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ use k8s_openapi::api::core::v1::{
 use serde::{Deserialize, Serialize};
 
 use crate::node::Pressure;
-pub use taken::Taken;
-use taken::host_ports;
+pub use admitted::AdmittedPods;
+use admitted::host_ports;
 
 /// The label of nodes, and of pods that require it, with the operating system.
 const OS_LABEL: &str = "kubernetes.io/os";
@@ -31,7 +31,7 @@ const OS: &str = "linux";
 
 /// The node's properties that admission depends on.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Offer {
+pub struct NodeInfo {
     /// The node's name.
     pub node_name: String,
     /// The node's labels; `None`: the node matches any name or label that a pod selects.
@@ -52,7 +52,7 @@ pub struct Offer {
     pub compares_taints: bool,
 }
 
-impl Offer {
+impl NodeInfo {
     /// Applies the node's object in an API server: its labels and taints replace the node's, and resources that the agent does not
     /// know are added, because other components set them. Other resources in the object come from the agent itself.
     pub fn follow(&mut self, node: &Node) {
@@ -104,16 +104,16 @@ impl Rejection {
     }
 }
 
-/// Whether the node admits `pod` beside the other admitted pods that have not ended. The pod's own entry in `taken` is ignored.
+/// Whether the node admits `pod` beside the other admitted pods that have not ended. Its own entry in `admitted` is ignored.
 ///
 /// # Errors
 ///
 /// The first check that fails.
-pub fn admit(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<(), Rejection> {
-    before_resources(pod, offer)?;
-    match resources::shortages(pod, taken, &offer.allocatable).first() {
+pub fn admit(pod: &Pod, admitted: &AdmittedPods, node_info: &NodeInfo) -> Result<(), Rejection> {
+    before_resources(pod, node_info)?;
+    match resources::shortages(pod, admitted, &node_info.allocatable).first() {
         Some(shortage) => Err(shortage.rejection()),
-        None => after_resources(pod, taken, offer),
+        None => after_resources(pod, admitted, node_info),
     }
 }
 
@@ -122,20 +122,24 @@ pub fn admit(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<(), Rejection> {
 /// # Errors
 ///
 /// The first check that fails; for a critical pod that of resources comes last.
-pub fn admit_or_preempt(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<Vec<PodUid>, Rejection> {
-    let shortages = resources::shortages(pod, taken, &offer.allocatable);
+pub fn admit_or_preempt(
+    pod: &Pod,
+    admitted: &AdmittedPods,
+    node_info: &NodeInfo,
+) -> Result<Vec<PodUid>, Rejection> {
+    let shortages = resources::shortages(pod, admitted, &node_info.allocatable);
     if shortages.is_empty() || !preemption::is_critical(pod) {
-        return admit(pod, taken, offer).map(|()| Vec::new());
+        return admit(pod, admitted, node_info).map(|()| Vec::new());
     }
-    before_resources(pod, offer)?;
-    after_resources(pod, taken, offer)?;
-    let others: Vec<&Pod> = taken.others(pod.uid()).collect();
+    before_resources(pod, node_info)?;
+    after_resources(pod, admitted, node_info)?;
+    let others: Vec<&Pod> = admitted.others(pod.uid()).collect();
     preemption::victims(pod, &others, &shortages)
 }
 
 /// The first resource of which the node has too little for the pod.
-pub(crate) fn scarce(pod: &Pod, taken: &Taken, offer: &Offer) -> Option<String> {
-    let shortages = resources::shortages(pod, taken, &offer.allocatable);
+pub(crate) fn scarce(pod: &Pod, admitted: &AdmittedPods, node_info: &NodeInfo) -> Option<String> {
+    let shortages = resources::shortages(pod, admitted, &node_info.allocatable);
     shortages.into_iter().next().map(|shortage| shortage.resource)
 }
 
@@ -144,25 +148,29 @@ pub(crate) fn scarce(pod: &Pod, taken: &Taken, offer: &Offer) -> Option<String> 
 /// # Errors
 ///
 /// The first check that fails.
-pub(crate) fn before_allocation(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
-    pressure(pod, offer)?;
-    sysctl::check(pod, &offer.allowed_unsafe_sysctls)
+pub(crate) fn before_allocation(pod: &Pod, node_info: &NodeInfo) -> Result<(), Rejection> {
+    pressure(pod, node_info)?;
+    sysctl::check(pod, &node_info.allowed_unsafe_sysctls)
 }
 
 /// The checks before that of resources.
-fn before_resources(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
-    before_allocation(pod, offer)?;
+fn before_resources(pod: &Pod, node_info: &NodeInfo) -> Result<(), Rejection> {
+    before_allocation(pod, node_info)?;
     operating_system(pod)?;
-    supplemental_groups(pod, offer)
+    supplemental_groups(pod, node_info)
 }
 
 /// The checks after that of resources.
-fn after_resources(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<(), Rejection> {
-    affinity::check(pod, offer)?;
-    node_name(pod, offer)?;
-    check_ports(pod, taken)?;
-    check_taints(pod, offer)?;
-    app_armor(pod, offer)
+fn after_resources(
+    pod: &Pod,
+    admitted: &AdmittedPods,
+    node_info: &NodeInfo,
+) -> Result<(), Rejection> {
+    affinity::check(pod, node_info)?;
+    node_name(pod, node_info)?;
+    check_ports(pod, admitted)?;
+    check_taints(pod, node_info)?;
+    app_armor(pod, node_info)
 }
 
 /// The fields of a pod that select other nodes than the one with this name and these labels.
@@ -197,8 +205,8 @@ pub(crate) fn is_reachable(
 /// pods that tolerate it.
 ///
 /// Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go Admit.
-fn pressure(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
-    let conditions = offer.pressure.conditions();
+fn pressure(pod: &Pod, node_info: &NodeInfo) -> Result<(), Rejection> {
+    let conditions = node_info.pressure.conditions();
     if conditions.is_empty() || preemption::is_critical(pod) {
         return Ok(());
     }
@@ -210,7 +218,8 @@ fn pressure(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
         };
         let mut tolerations = pod.spec().tolerations.iter().flatten();
         if qos_class(pod) != QosClass::BestEffort
-            || tolerations.any(|toleration| tolerates(toleration, &taint, offer.compares_taints))
+            || tolerations
+                .any(|toleration| tolerates(toleration, &taint, node_info.compares_taints))
         {
             return Ok(());
         }
@@ -243,8 +252,8 @@ pub(crate) fn wants_strict_groups(pod: &Pod) -> bool {
     policy == Some("Strict")
 }
 
-fn supplemental_groups(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
-    if wants_strict_groups(pod) && !offer.strict_supplemental_groups {
+fn supplemental_groups(pod: &Pod, node_info: &NodeInfo) -> Result<(), Rejection> {
+    if wants_strict_groups(pod) && !node_info.strict_supplemental_groups {
         return Err(Rejection::new(
             "SupplementalGroupsPolicyNotSupported",
             "SupplementalGroupsPolicy=Strict is not supported in this node",
@@ -253,19 +262,22 @@ fn supplemental_groups(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
     Ok(())
 }
 
-fn node_name(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+fn node_name(pod: &Pod, node_info: &NodeInfo) -> Result<(), Rejection> {
     let wanted = pod.spec().node_name.as_deref().unwrap_or_default();
-    if offer.labels.is_none() || wanted.is_empty() || wanted == offer.node_name {
+    if node_info.labels.is_none() || wanted.is_empty() || wanted == node_info.node_name {
         return Ok(());
     }
     Err(Rejection::predicate("NodeName", "node(s) didn't match the requested node name"))
 }
 
 /// A pod that requests a profile needs AppArmor. A pod that is not new was admitted before.
-fn app_armor(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+fn app_armor(pod: &Pod, node_info: &NodeInfo) -> Result<(), Rejection> {
     let status = pod.api().status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
-    if offer.app_armor || phase.is_some_and(|phase| phase != "Pending") || !asks_for_profile(pod) {
+    if node_info.app_armor
+        || phase.is_some_and(|phase| phase != "Pending")
+        || !asks_for_profile(pod)
+    {
         return Ok(());
     }
     Err(Rejection::new("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"))
@@ -298,12 +310,12 @@ fn asks_for_profile(pod: &Pod) -> bool {
 
 const ALL_ADDRESSES: &str = "0.0.0.0";
 
-fn check_ports(pod: &Pod, taken: &Taken) -> Result<(), Rejection> {
-    let taken = |wanted: &ContainerPort| {
-        let mut others = taken.host_ports(pod.uid());
+fn check_ports(pod: &Pod, admitted: &AdmittedPods) -> Result<(), Rejection> {
+    let conflicts = |wanted: &ContainerPort| {
+        let mut others = admitted.host_ports(pod.uid());
         others.any(|port| ports_conflict(wanted, port))
     };
-    if host_ports(pod).any(taken) {
+    if host_ports(pod).any(conflicts) {
         return Err(Rejection::predicate(
             "NodePorts",
             "node(s) didn't have free ports for the requested pod ports",
@@ -328,13 +340,13 @@ fn ports_conflict(a: &ContainerPort, b: &ContainerPort) -> bool {
 //
 // Source: Kubernetes 1.36, pkg/kubelet/lifecycle/predicate.go, api/core/v1/toleration.go.
 
-fn check_taints(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+fn check_taints(pod: &Pod, node_info: &NodeInfo) -> Result<(), Rejection> {
     let tolerations = pod.spec().tolerations.as_deref().unwrap_or_default();
     let is_tolerated = |taint: &Taint| {
-        tolerations.iter().any(|toleration| tolerates(toleration, taint, offer.compares_taints))
+        tolerations.iter().any(|toleration| tolerates(toleration, taint, node_info.compares_taints))
     };
     let mut untolerated =
-        offer.taints.iter().filter(|taint| taint.effect == "NoExecute" && !is_tolerated(taint));
+        node_info.taints.iter().filter(|taint| taint.effect == "NoExecute" && !is_tolerated(taint));
     if !pod.is_static() && untolerated.next().is_some() {
         return Err(Rejection::predicate(
             "TaintToleration",

@@ -10,7 +10,7 @@ use super::reconcile::WorkerState;
 use super::resizes::Granted;
 use crate::cri::PodRef;
 use crate::decide::resize::decision::counted;
-use crate::pod_spec::admission::Taken;
+use crate::pod_spec::admission::AdmittedPods;
 use crate::reporting::report::{PodReport, Reports};
 use crate::worker::PodUpdate;
 
@@ -70,7 +70,7 @@ pub(super) struct Entries {
     /// The entries by namespace and name, which several pods may share.
     named: BTreeSet<(String, String, PodUid)>,
     /// The active pods' resources, without the changes of the pods in `changed`.
-    taken: Taken,
+    admitted: AdmittedPods,
     /// The pods to count again.
     changed: BTreeSet<PodUid>,
     /// Receives the pods whose reports changed their resources.
@@ -83,7 +83,7 @@ impl Entries {
         Self {
             all: BTreeMap::new(),
             named: BTreeSet::new(),
-            taken: Taken::default(),
+            admitted: AdmittedPods::default(),
             changed: BTreeSet::new(),
             reported,
         }
@@ -106,7 +106,7 @@ impl Entries {
     }
 
     pub(super) fn remove(&mut self, uid: &PodUid) -> Option<Entry> {
-        self.taken.remove(uid);
+        self.admitted.remove(uid);
         let entry = self.all.remove(uid)?;
         self.named.remove(&named(&entry.state.pod));
         Some(entry)
@@ -156,15 +156,15 @@ impl Entries {
         for uid in std::mem::take(&mut self.changed) {
             let entry = self.all.get(&uid);
             match entry.and_then(|entry| entry.active(reports.get(&uid))) {
-                Some(pod) => self.taken.set(pod),
-                None => self.taken.remove(&uid),
+                Some(pod) => self.admitted.set(pod),
+                None => self.admitted.remove(&uid),
             }
         }
     }
 
     /// The active pods' resources as last counted.
-    pub(super) fn taken(&self) -> &Taken {
-        &self.taken
+    pub(super) fn admitted(&self) -> &AdmittedPods {
+        &self.admitted
     }
 }
 

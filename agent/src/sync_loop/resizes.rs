@@ -207,8 +207,8 @@ impl SyncLoop {
         let entry = self.entries.get(uid)?;
         let desired = entry.state.desired.as_ref()?;
         let allocated = entry.granted.in_place.as_ref()?;
-        let (shared, taken) = (&self.shared, self.entries.taken());
-        let decision = decide(desired, allocated, taken, &shared.offer, &shared.node);
+        let (shared, admitted) = (&self.shared, self.entries.admitted());
+        let decision = decide(desired, allocated, admitted, &shared.node_info, &shared.node);
         Some(match (&decision, shared.managers.forbids_resize(allocated, desired)) {
             (Decision::Granted | Decision::Deferred(_), Some(why)) => Decision::Infeasible(why),
             (_, Some(_) | None) => decision,
@@ -294,8 +294,8 @@ impl SyncLoop {
 
     /// The CPU and memory of each active pod.
     fn used(&mut self) -> Map<PodUid, [i64; 2]> {
-        let taken = self.taken();
-        let amounts = taken.each("cpu").zip(taken.each("memory"));
+        let admitted = self.admitted();
+        let amounts = admitted.each("cpu").zip(admitted.each("memory"));
         let of = amounts.map(|((uid, cpu), (_, memory))| (uid.clone(), [cpu, memory]));
         of.collect()
     }

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Container, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use super::Infeasible;
-use crate::pod_spec::admission::{Offer, Rejection, Taken, admit};
+use crate::pod_spec::admission::{AdmittedPods, NodeInfo, Rejection, admit};
 use crate::pod_spec::spec::Node;
 use crate::pod_spec::spec::resources::may_swap;
 
@@ -31,8 +31,8 @@ pub(crate) enum Decision {
 pub(crate) fn decide(
     desired: &Pod,
     allocated: &Pod,
-    taken: &Taken,
-    offer: &Offer,
+    admitted: &AdmittedPods,
+    node_info: &NodeInfo,
     node: &Node,
 ) -> Decision {
     let why = |message, detail| Infeasible { message, detail };
@@ -45,7 +45,7 @@ pub(crate) fn decide(
     if let Some(forbidden) = invalid.or_else(swaps).or_else(gate_is_off) {
         return Decision::Infeasible(forbidden);
     }
-    match admit(desired, taken, offer) {
+    match admit(desired, admitted, node_info) {
         Ok(()) => Decision::Granted,
         Err(rejection) => Decision::Deferred(rejection),
     }
@@ -160,12 +160,12 @@ mod tests {
         )
     }
 
-    fn offer() -> Offer {
-        Offer {
+    fn node_info() -> NodeInfo {
+        NodeInfo {
             allocatable: [("cpu", "2"), ("memory", "1Gi"), ("pods", "110")]
                 .map(|(name, amount)| (name.to_owned(), amount.to_owned()))
                 .into(),
-            ..Offer::default()
+            ..NodeInfo::default()
         }
     }
 
@@ -188,11 +188,12 @@ mod tests {
     fn resize_is_granted_deferred_or_infeasible(#[case] wanted: Value, #[case] expected: &str) {
         let node = Node::new("n", "/r", "/l");
         let allocated = pod(burstable("1", "512Mi"));
-        let shown = match decide(&pod(wanted), &allocated, &Taken::default(), &offer(), &node) {
-            Decision::Granted => "granted".to_owned(),
-            Decision::Deferred(why) => format!("{}: {}", why.reason, why.message),
-            Decision::Infeasible(why) => format!("Infeasible: {}", why.message),
-        };
+        let shown =
+            match decide(&pod(wanted), &allocated, &AdmittedPods::default(), &node_info(), &node) {
+                Decision::Granted => "granted".to_owned(),
+                Decision::Deferred(why) => format!("{}: {}", why.reason, why.message),
+                Decision::Infeasible(why) => format!("Infeasible: {}", why.message),
+            };
         assert_eq!(shown, expected);
     }
 
@@ -211,7 +212,8 @@ mod tests {
             let spec = json!({"resources": burstable(cpu, "1Mi"), "containers": [{"name": "a"}]});
             fixtures::pod_of("u", "p", spec)
         };
-        let decision = decide(&sized(cpu), &sized("1"), &Taken::default(), &offer(), &node);
+        let decision =
+            decide(&sized(cpu), &sized("1"), &AdmittedPods::default(), &node_info(), &node);
         let detail = match decision {
             Decision::Infeasible(why) => Some(why.detail),
             Decision::Granted | Decision::Deferred(_) => None,
@@ -238,7 +240,7 @@ mod tests {
             )
         };
         let (desired, allocated) = (with_policy(wanted), with_policy(burstable("1", "512Mi")));
-        let decision = decide(&desired, &allocated, &Taken::default(), &offer(), &node);
+        let decision = decide(&desired, &allocated, &AdmittedPods::default(), &node_info(), &node);
         let detail = match decision {
             Decision::Infeasible(why) => Some(why.detail),
             Decision::Granted | Decision::Deferred(_) => None,

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
-use super::{Offer, Rejection};
+use super::{NodeInfo, Rejection};
 
-pub(super) fn check(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
-    let Some(labels) = &offer.labels else {
+pub(super) fn check(pod: &Pod, node_info: &NodeInfo) -> Result<(), Rejection> {
+    let Some(labels) = &node_info.labels else {
         return Ok(());
     };
-    if is_selected(pod, labels) && is_required(pod, &offer.node_name, labels) {
+    if is_selected(pod, labels) && is_required(pod, &node_info.node_name, labels) {
         return Ok(());
     }
     Err(Rejection::predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"))

@@ -8,8 +8,8 @@ use api::pod::{Pod, PodUid};
 use api::qos::{QosClass, qos_class};
 
 use super::Rejection;
+use super::admitted::request;
 use super::resources::Shortage;
-use super::taken::request;
 
 /// A pod of at least this priority is critical (Kubernetes 1.36, pkg/apis/scheduling/types.go).
 const CRITICAL_PRIORITY: i32 = 2_000_000_000;

@@ -9,8 +9,8 @@ use api::pod::Pod;
 use api::quantity::Quantity;
 use compact::Map;
 
-use super::taken::{requests, whole};
-use super::{Rejection, Taken};
+use super::admitted::{requests, whole};
+use super::{AdmittedPods, Rejection};
 
 /// A resource of which the node has too little, in whole units (CPU in thousandths).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Shortage {
 /// The resources of which the node has too little for `pod`, in the scheduler's order.
 pub(super) fn shortages(
     pod: &Pod,
-    taken: &Taken,
+    admitted: &AdmittedPods,
     allocatable: &BTreeMap<String, String>,
 ) -> Vec<Shortage> {
     let mut shortages = Vec::new();
@@ -52,7 +52,7 @@ pub(super) fn shortages(
         let amount = allocatable.get(name)?;
         Quantity::parse(amount).ok()
     };
-    let count = taken.count(pod.uid());
+    let count = admitted.count(pod.uid());
     if let Some(capacity) = capacity("pods").map(Quantity::value)
         && count >= capacity
     {
@@ -70,7 +70,7 @@ pub(super) fn shortages(
         else {
             continue;
         };
-        let (requested, used) = (wanted[name], taken.requested(name, pod.uid()));
+        let (requested, used) = (wanted[name], admitted.requested(name, pod.uid()));
         let capacity = whole(name, capacity);
         if requested > 0 && requested > capacity.saturating_sub(used) {
             shortages.push(Shortage { resource: name.to_owned(), requested, used, capacity });

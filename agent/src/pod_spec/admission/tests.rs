@@ -14,11 +14,11 @@ fn pod(name: &str, spec: Value) -> Pod {
     fixtures::pod_of(name, name, spec)
 }
 
-fn offer() -> Offer {
+fn node_info() -> NodeInfo {
     let texts = |pairs: &[(&str, &str)]| {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     };
-    Offer {
+    NodeInfo {
         node_name: "node".to_owned(),
         labels: Some(texts(&[("kubernetes.io/os", "linux"), ("disk", "ssd"), ("cores", "8")])),
         allocatable: texts(&[
@@ -28,7 +28,7 @@ fn offer() -> Offer {
             ("example.com/gpu", "1"),
         ]),
         taints: vec![taint("maintenance", "NoExecute"), taint("new", "NoSchedule")],
-        ..Offer::default()
+        ..NodeInfo::default()
     }
 }
 
@@ -41,8 +41,8 @@ fn verdict(mut spec: Value, others: &[&Pod]) -> String {
     if spec.get("tolerations").is_none() {
         spec["tolerations"] = json!([{"operator": "Exists"}]);
     }
-    let others: Taken = others.iter().map(|other| (*other).clone()).collect();
-    match admit(&pod("new", spec), &others, &offer()) {
+    let others: AdmittedPods = others.iter().map(|other| (*other).clone()).collect();
+    match admit(&pod("new", spec), &others, &node_info()) {
         Ok(()) => String::new(),
         Err(rejection) => format!("{}: {}", rejection.reason, rejection.message),
     }
@@ -150,13 +150,13 @@ fn pod_has_to_tolerate_taints_that_end_pods(#[case] tolerations: Value, #[case] 
 }
 
 /// A node with these pressure conditions: `m`emory, `d`isk, `p`rocess ids.
-fn short_of(resources: &str) -> Offer {
+fn short_of(resources: &str) -> NodeInfo {
     let pressure = Pressure {
         memory: resources.contains('m'),
         disk: resources.contains('d'),
         pids: resources.contains('p'),
     };
-    Offer { pressure, allocatable: offer().allocatable, ..Offer::default() }
+    NodeInfo { pressure, allocatable: node_info().allocatable, ..NodeInfo::default() }
 }
 
 #[rstest]
@@ -175,7 +175,7 @@ fn node_that_is_short_of_something_takes_fewer_pods(
     #[case] spec: Value,
     #[case] conditions: Option<&str>,
 ) {
-    let admitted = admit(&pod("new", spec), &Taken::default(), &short_of(resources));
+    let admitted = admit(&pod("new", spec), &AdmittedPods::default(), &short_of(resources));
     let expected = conditions.map_or(Ok(()), |conditions| {
         Err(Rejection::new("Evicted", format!("The node had condition: {conditions}. ")))
     });
@@ -199,10 +199,10 @@ fn toleration_compares_numbers_with_its_gate(
     let pod = pod("new", json!({"tolerations": [toleration]}));
     let mut taint = taint("level", "NoExecute");
     taint.value = Some(given.to_owned());
-    let offer = Offer { taints: vec![taint], compares_taints: true, ..Offer::default() };
-    assert_eq!(admit(&pod, &Taken::default(), &offer).is_ok(), is_tolerated);
-    let offer = Offer { compares_taints: false, ..offer };
-    assert!(admit(&pod, &Taken::default(), &offer).is_err());
+    let node_info = NodeInfo { taints: vec![taint], compares_taints: true, ..NodeInfo::default() };
+    assert_eq!(admit(&pod, &AdmittedPods::default(), &node_info).is_ok(), is_tolerated);
+    let node_info = NodeInfo { compares_taints: false, ..node_info };
+    assert!(admit(&pod, &AdmittedPods::default(), &node_info).is_err());
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn static_pod_runs_despite_taints() {
     let mut api = pod("new", json!({})).api().clone();
     api.metadata.annotations =
         Some([("kubernetes.io/config.source".to_owned(), "file".to_owned())].into());
-    assert_eq!(admit(&Pod::new(api), &Taken::default(), &offer()), Ok(()));
+    assert_eq!(admit(&Pod::new(api), &AdmittedPods::default(), &node_info()), Ok(()));
 }
 
 #[rstest]
@@ -227,8 +227,8 @@ fn apparmor_annotation_needs_apparmor(
     let mut api = pod("new", json!({})).api().clone();
     let name = "container.apparmor.security.beta.kubernetes.io/c".to_owned();
     api.metadata.annotations = Some([(name, profile.to_owned())].into());
-    let offer = Offer { app_armor, ..Offer::default() };
-    let admitted = admit(&Pod::new(api), &Taken::default(), &offer);
+    let node_info = NodeInfo { app_armor, ..NodeInfo::default() };
+    let admitted = admit(&Pod::new(api), &AdmittedPods::default(), &node_info);
     let expected = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
     let expected = rejected.then(|| Rejection::new("AppArmor", expected));
     assert_eq!(admitted.err(), expected);
@@ -257,11 +257,11 @@ fn node_has_to_support_what_pod_asks_for(
 #[test]
 fn unsafe_sysctls_can_be_allowed() {
     let spec = json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}, {"name": "net.core.somaxconn", "value": "1"}]}});
-    let offer = Offer {
+    let node_info = NodeInfo {
         allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned(), "net/core/somaxconn".to_owned()],
-        ..Offer::default()
+        ..NodeInfo::default()
     };
-    assert_eq!(admit(&pod("new", spec), &Taken::default(), &offer), Ok(()));
+    assert_eq!(admit(&pod("new", spec), &AdmittedPods::default(), &node_info), Ok(()));
 }
 
 #[test]

@@ -105,7 +105,7 @@ proptest! {
                 entries.count(&reports);
                 let active = entries.all.iter();
                 let active = active.filter_map(|(uid, entry)| entry.active(reports.get(uid)));
-                prop_assert_eq!(entries.taken(), &active.collect::<Taken>());
+                prop_assert_eq!(entries.admitted(), &active.collect::<AdmittedPods>());
             }
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::fixtures;
-use crate::pod_spec::admission::{Offer, Taken, admit_or_preempt};
+use crate::pod_spec::admission::{AdmittedPods, NodeInfo, admit_or_preempt};
 
 /// A pod: its name, its priority, and the requests of its container. `guaranteed` makes the requests limits too.
 fn pod(name: &str, priority: i64, requests: Value, guaranteed: bool) -> Pod {
@@ -22,10 +22,10 @@ fn pod(name: &str, priority: i64, requests: Value, guaranteed: bool) -> Pod {
     fixtures::pod_of(name, name, spec)
 }
 
-fn offer() -> Offer {
+fn node_info() -> NodeInfo {
     let amounts = [("cpu", "4"), ("memory", "4Gi"), ("pods", "6")];
     let amounts = amounts.map(|(name, amount)| (name.to_owned(), amount.to_owned()));
-    Offer { allocatable: BTreeMap::from(amounts), ..Offer::default() }
+    NodeInfo { allocatable: BTreeMap::from(amounts), ..NodeInfo::default() }
 }
 
 const CRITICAL: i64 = 2_000_000_000;
@@ -41,8 +41,8 @@ fn victims(priority: i64, requests: Value) -> String {
         pod("sure", 0, of("1", "1Gi"), true),
         pod("critical", CRITICAL, of("1", "512Mi"), true),
     ];
-    let others: Taken = others.into_iter().collect();
-    match admit_or_preempt(&pod("new", priority, requests, false), &others, &offer()) {
+    let others: AdmittedPods = others.into_iter().collect();
+    match admit_or_preempt(&pod("new", priority, requests, false), &others, &node_info()) {
         Ok(victims) => {
             let names: Vec<&str> = victims.iter().map(PodUid::as_str).collect();
             names.join(" ")
@@ -76,10 +76,10 @@ fn other_pods_displace_none() {
 #[test]
 fn critical_pods_give_way_to_a_higher_priority_only() {
     let other = pod("other", CRITICAL, json!({"cpu": "4"}), true);
-    let other = Taken::from_iter([other]);
+    let other = AdmittedPods::from_iter([other]);
     let verdict = |priority| {
         let new = pod("new", priority, json!({"cpu": "1"}), false);
-        admit_or_preempt(&new, &other, &offer()).map_err(|rejection| rejection.reason)
+        admit_or_preempt(&new, &other, &node_info()).map_err(|rejection| rejection.reason)
     };
     assert_eq!(verdict(CRITICAL), Err("UnexpectedAdmissionError".to_owned()));
     assert_eq!(verdict(CRITICAL + 1), Ok(vec![PodUid::new("other")]));
@@ -89,8 +89,9 @@ fn critical_pods_give_way_to_a_higher_priority_only() {
 fn other_reasons_come_before_resources_for_a_critical_pod() {
     let mut new = pod("new", CRITICAL, json!({"cpu": "9"}), false).api().clone();
     new.spec.as_mut().unwrap().node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into());
-    let offer = Offer { labels: Some(BTreeMap::new()), ..offer() };
-    let rejection = admit_or_preempt(&Pod::new(new), &Taken::default(), &offer).unwrap_err();
+    let node_info = NodeInfo { labels: Some(BTreeMap::new()), ..node_info() };
+    let rejection =
+        admit_or_preempt(&Pod::new(new), &AdmittedPods::default(), &node_info).unwrap_err();
     assert_eq!(rejection.reason, "NodeAffinity");
 }
 

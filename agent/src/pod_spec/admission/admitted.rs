@@ -10,7 +10,7 @@ use crate::pod_spec::spec::resources::pod_requests;
 
 /// The admitted pods, and the sums of their requests.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Taken {
+pub struct AdmittedPods {
     pods: Map<PodUid, Share>,
     /// The total requests by resource name; none is zero.
     sums: Map<String, i128>,
@@ -26,7 +26,7 @@ struct Share {
     requests: Map<String, i64>,
 }
 
-impl Taken {
+impl AdmittedPods {
     /// Adds a pod, or replaces its previous version.
     pub fn set(&mut self, pod: Pod) {
         let uid = pod.uid();
@@ -87,13 +87,13 @@ impl Taken {
     }
 }
 
-impl FromIterator<Pod> for Taken {
+impl FromIterator<Pod> for AdmittedPods {
     fn from_iter<I: IntoIterator<Item = Pod>>(pods: I) -> Self {
-        let mut taken = Self::default();
+        let mut admitted = Self::default();
         for pod in pods {
-            taken.set(pod);
+            admitted.set(pod);
         }
-        taken
+        admitted
     }
 }
 
@@ -165,18 +165,18 @@ mod tests {
         fn sums_are_those_over_all_pods(
             steps in proptest::collection::vec((0..5_u8, proptest::option::of(amounts())), 1..40),
         ) {
-            let mut taken = Taken::default();
+            let mut admitted = AdmittedPods::default();
             let mut all: Map<PodUid, Pod> = Map::new();
             for (number, amounts) in steps {
                 let name = number.to_string();
                 let uid = PodUid::new(name.as_str());
                 match amounts {
                     Some(amounts) => {
-                        taken.set(pod(&name, amounts));
+                        admitted.set(pod(&name, amounts));
                         all.insert(uid, pod(&name, amounts));
                     }
                     None => {
-                        taken.remove(&uid);
+                        admitted.remove(&uid);
                         all.remove(&uid);
                     }
                 }
@@ -186,15 +186,15 @@ mod tests {
                     for resource in ["cpu", "ephemeral-storage", "memory"] {
                         let amounts = others.iter().map(|pod| request(pod, resource));
                         let sum = amounts.fold(0, i64::saturating_add);
-                        prop_assert_eq!(taken.requested(resource, &except), sum, "{}", resource);
+                        prop_assert_eq!(admitted.requested(resource, &except), sum, "{}", resource);
                     }
                     let ports = others.iter().flat_map(|pod| host_ports(pod));
-                    prop_assert!(taken.host_ports(&except).eq(ports));
-                    prop_assert_eq!(usize::try_from(taken.count(&except)).unwrap(), others.len());
-                    prop_assert!(taken.others(&except).eq(others));
+                    prop_assert!(admitted.host_ports(&except).eq(ports));
+                    prop_assert_eq!(usize::try_from(admitted.count(&except)).unwrap(), others.len());
+                    prop_assert!(admitted.others(&except).eq(others));
                 }
             }
-            prop_assert_eq!(taken, all.into_values().collect::<Taken>());
+            prop_assert_eq!(admitted, all.into_values().collect::<AdmittedPods>());
         }
     }
 }
