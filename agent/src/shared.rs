@@ -151,7 +151,7 @@ impl Shared {
         node::host_ips(&addresses(&self.objects.current()), &self.config.node_ips)
     }
 
-    /// What the node offers to pods at present.
+    /// The current properties of the node for admission.
     pub(crate) fn current_node_info(&self) -> NodeInfo {
         let mut node_info = self.node_info.clone();
         node_info.pressure = *self.pressure.borrow();
@@ -199,7 +199,7 @@ fn addresses(objects: &ObjectMap) -> Vec<NodeAddress> {
     objects.node().map(node::addresses).unwrap_or_default()
 }
 
-/// What this node offers to pods.
+/// The properties of this node for admission.
 pub(crate) fn node_info(config: &Config, node: &Node) -> NodeInfo {
     let rules = config.admission.clone();
     let mut allocatable = node.allocatable.clone();
