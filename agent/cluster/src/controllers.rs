@@ -14,11 +14,11 @@ pub mod daemon_set;
 pub mod endpoints;
 pub mod job;
 pub mod owned;
+pub mod pod_capacity;
 mod progress;
 pub mod replica_set;
 mod revisions;
 pub mod rollout;
-pub mod room;
 pub mod stateful_set;
 mod status;
 mod template;
@@ -42,7 +42,7 @@ use crons::Cron;
 use job::JobCounts;
 
 use owned::{Outcome, Reason};
-use room::Room;
+use pod_capacity::PodCapacity;
 
 pub use status::since;
 
@@ -237,14 +237,14 @@ impl Controllers {
             controller.observe(pods, now);
         }
         let living = self.all.iter().map(Controller::living).sum();
-        let (mut room, refused) = (Room::beside(living), self.refused);
+        let (mut capacity, refused) = (PodCapacity::beside(living), self.refused);
         for controller in &mut self.all {
-            controller.sync(refused, &mut self.names, &mut room, now, &mut changes);
+            controller.sync(refused, &mut self.names, &mut capacity, now, &mut changes);
         }
         for cron in &mut self.crons {
             let started = cron.sync(&mut self.all, &mut self.names, now, &mut changes);
             if let Some(mut job) = started {
-                job.sync(refused, &mut self.names, &mut room, now, &mut changes);
+                job.sync(refused, &mut self.names, &mut capacity, now, &mut changes);
                 self.all.push(job);
             }
         }

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::create::Creator;
 use super::owned::{Action, Outcome, OwnedPod, Plan, Reason, earlier};
+use super::pod_capacity::PodCapacity;
 use super::progress::Progress;
 use super::replica_set::Failures;
 use super::revisions::Revisions;
-use super::room::Room;
 use super::status::{self, Counts, Subject};
 use super::{
     Changes, JobResult, PodState, Pods, Refused, daemon_set, job, replica_set, rollout,
@@ -43,7 +43,7 @@ pub(super) struct Controller {
     revisions: Revisions,
     /// Whether the message that it starts no pods was reported.
     told_idle: bool,
-    /// Whether the message that the node has no room for all of its pods was reported.
+    /// Whether the message that the node has no capacity for all of its pods was reported.
     told_unplaced: bool,
     is_ending: bool,
     /// Whether the object no longer exists: its pods are deleted, and then the controller is removed.
@@ -75,7 +75,7 @@ impl Controller {
         &mut self,
         refused: Refused,
         names: &mut GeneratedNames,
-        room: &mut Room,
+        capacity: &mut PodCapacity,
         now: Timestamp,
         changes: &mut Changes,
     ) {
@@ -84,15 +84,17 @@ impl Controller {
         }
         let plan = match &self.refused {
             Some(pod) => self.refuse(pod, refused),
-            None => self.plan(room.for_object(self.living()), now),
+            None => self.plan(capacity.for_object(self.living()), now),
         };
         if plan.unplaced > 0 && !self.told_unplaced {
             self.told_unplaced = true;
             let (name, pods) = (self.workload.full_name(), plan.unplaced);
-            changes.problems.push(format!("{name}: {}", super::room::sentence(pods)));
+            changes
+                .problems
+                .push(format!("{name}: {}", super::pod_capacity::unplaced_message(pods)));
         }
         changes.again = earlier(changes.again, plan.again);
-        self.apply(plan, names, room, changes);
+        self.apply(plan, names, capacity, changes);
         changes.again = earlier(changes.again, self.follow_rollout(now));
         if self.outcome != Outcome::Open {
             self.ended.get_or_insert(now);
@@ -235,8 +237,8 @@ impl Controller {
         self.refused = refused;
     }
 
-    /// Plans the next actions, with at most `room` new pods.
-    fn plan(&self, room: usize, now: Timestamp) -> Plan {
+    /// Plans the next actions, with at most `capacity` new pods.
+    fn plan(&self, capacity: usize, now: Timestamp) -> Plan {
         let wanted = |number: Option<i32>| {
             let number = if self.is_ending { 0 } else { number.unwrap_or(1) };
             u32::try_from(number).unwrap_or_default()
@@ -248,38 +250,38 @@ impl Controller {
             }
             WorkloadObject::Job(job) => {
                 let spec = job.spec.clone().unwrap_or_default();
-                job::plan(&spec, self.started, &self.pods, room, now)
+                job::plan(&spec, self.started, &self.pods, capacity, now)
             }
             WorkloadObject::Deployment(deployment) => {
                 let spec = deployment.spec.clone().unwrap_or_default();
                 let (wanted, revision) = (replicas(spec.replicas), self.creator.revision());
                 let (pods, failures) = (&self.pods, self.failures);
-                rollout::deployment(&spec, wanted, revision, pods, failures, room, now)
+                rollout::deployment(&spec, wanted, revision, pods, failures, capacity, now)
                     .filter(|_| !self.is_ending)
-                    .unwrap_or_else(|| replica_set::plan(wanted, pods, failures, room, now))
+                    .unwrap_or_else(|| replica_set::plan(wanted, pods, failures, capacity, now))
             }
             WorkloadObject::ReplicaSet(set) => {
                 let wanted = replicas(set.spec.as_ref().and_then(|spec| spec.replicas));
-                replica_set::plan(wanted, &self.pods, self.failures, room, now)
+                replica_set::plan(wanted, &self.pods, self.failures, capacity, now)
             }
             WorkloadObject::ReplicationController(set) => {
                 let wanted = replicas(set.spec.as_ref().and_then(|spec| spec.replicas));
-                replica_set::plan(wanted, &self.pods, self.failures, room, now)
+                replica_set::plan(wanted, &self.pods, self.failures, capacity, now)
             }
             WorkloadObject::DaemonSet(_) if self.is_ending => {
-                replica_set::plan(0, &self.pods, self.failures, room, now)
+                replica_set::plan(0, &self.pods, self.failures, capacity, now)
             }
             WorkloadObject::DaemonSet(set) => {
                 let spec = set.spec.clone().unwrap_or_default();
                 rollout::daemon_set(&spec, self.creator.revision(), &self.pods)
-                    .unwrap_or_else(|| daemon_set::plan(&self.pods, self.failures, room, now))
+                    .unwrap_or_else(|| daemon_set::plan(&self.pods, self.failures, capacity, now))
             }
             // It has no pods: its Jobs have their own controllers.
             WorkloadObject::CronJob(_) => Plan::open(Vec::new(), None),
             WorkloadObject::StatefulSet(set) => {
                 let spec = set.spec.clone().unwrap_or_default();
                 let (wanted, failures) = (wanted(spec.replicas), self.failures);
-                let plan = stateful_set::plan(&spec, wanted, &self.pods, failures, room, now);
+                let plan = stateful_set::plan(&spec, wanted, &self.pods, failures, capacity, now);
                 // A pod that waits for its back-off counts as missing.
                 let is_settled =
                     plan.actions.is_empty() && !self.is_ending && failures.until(now).is_none();
@@ -304,7 +306,7 @@ impl Controller {
         &mut self,
         plan: Plan,
         names: &mut GeneratedNames,
-        room: &mut Room,
+        capacity: &mut PodCapacity,
         changes: &mut Changes,
     ) {
         let is_job = matches!(self.workload.object, WorkloadObject::Job(_));
@@ -316,7 +318,7 @@ impl Controller {
             match action {
                 Action::Create(index) => {
                     let pod = self.creator.pod(&self.workload, index, names);
-                    room.take();
+                    capacity.take();
                     changes.created.push(pod.clone());
                     let revision = self.creator.revision();
                     self.pods.push(OwnedPod::new(pod, index, revision));

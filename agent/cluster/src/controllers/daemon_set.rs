@@ -19,8 +19,8 @@ const TAINTS: [(&str, &str); 6] = [
 ];
 
 /// Plans the one pod.
-pub fn plan(pods: &[OwnedPod], failures: Failures, room: usize, now: Timestamp) -> Plan {
-    replica_set::plan(1, pods, failures, room, now)
+pub fn plan(pods: &[OwnedPod], failures: Failures, capacity: usize, now: Timestamp) -> Plan {
+    replica_set::plan(1, pods, failures, capacity, now)
 }
 
 /// Adds tolerations of the taints of the node's conditions to a pod.

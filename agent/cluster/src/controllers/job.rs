@@ -44,12 +44,12 @@ pub fn counts(job: &JobSpec, pods: &[OwnedPod]) -> JobCounts {
     JobCounts { succeeded, failed: failed.count() + ended.count() }
 }
 
-/// Plans a Job that began at `started` and has these pods; at most `room` new ones start now.
+/// Plans a Job that began at `started` and has these pods; at most `capacity` new ones start now.
 pub fn plan(
     job: &JobSpec,
     started: Timestamp,
     pods: &[OwnedPod],
-    room: usize,
+    capacity: usize,
     now: Timestamp,
 ) -> Plan {
     let counts = counts(job, pods);
@@ -75,7 +75,7 @@ pub fn plan(
         let reason = Reason::new("CompletionsReached", message);
         return Plan::over(pods, "its job is complete", Outcome::Complete(reason));
     }
-    let mut plan = manage(job, counts, active, pods, room, now);
+    let mut plan = manage(job, counts, active, pods, capacity, now);
     plan.again = earlier(plan.again, deadline);
     plan
 }
@@ -125,7 +125,7 @@ fn manage(
     counts: JobCounts,
     active: usize,
     pods: &[OwnedPod],
-    room: usize,
+    capacity: usize,
     now: Timestamp,
 ) -> Plan {
     if is_suspended(job) {
@@ -154,7 +154,7 @@ fn manage(
             return Plan::open(Vec::new(), until);
         }
     }
-    let placed = missing.min(room);
+    let placed = missing.min(capacity);
     let unplaced = missing - placed;
     if !is_indexed(job) {
         let create = (0..placed).map(|_| Action::Create(None));

@@ -36,12 +36,12 @@ impl Failures {
     }
 }
 
-/// Plans `wanted` pods, at most `room` new ones now. Ended pods are deleted and replaced.
+/// Plans `wanted` pods, at most `capacity` new ones now. Ended pods are deleted and replaced.
 pub fn plan(
     wanted: usize,
     pods: &[OwnedPod],
     failures: Failures,
-    room: usize,
+    capacity: usize,
     now: Timestamp,
 ) -> Plan {
     let ended = pods.iter().filter(|pod| pod.ended.is_some() && !pod.is_deleted);
@@ -54,22 +54,22 @@ pub fn plan(
     let surplus = surplus.into_iter().take(count);
     actions.extend(surplus.map(|pod| pod.delete("scaled down")));
     let missing = wanted.saturating_sub(active.len());
-    create(actions, missing, failures, room, now)
+    create(actions, missing, failures, capacity, now)
 }
 
-/// A plan with these actions and `missing` new pods: at most `room`, and none during the back-off.
+/// A plan with these actions and `missing` new pods: at most `capacity`, and none during the back-off.
 pub(super) fn create(
     mut actions: Vec<Action>,
     missing: usize,
     failures: Failures,
-    room: usize,
+    capacity: usize,
     now: Timestamp,
 ) -> Plan {
     let until = failures.until(now).filter(|_| missing > 0);
     if until.is_some() {
         return Plan::open(actions, until);
     }
-    let created = missing.min(room);
+    let created = missing.min(capacity);
     actions.extend((0..created).map(|_| Action::Create(None)));
     Plan { unplaced: missing - created, ..Plan::open(actions, None) }
 }

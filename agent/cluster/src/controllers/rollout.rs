@@ -23,7 +23,7 @@ struct Margins {
     unavailable: usize,
 }
 
-/// Plans `wanted` pods of a Deployment with pods of an earlier template, at most `room` new ones now; `revision` is the current
+/// Plans `wanted` pods of a Deployment with pods of an earlier template, at most `capacity` new ones now; `revision` is the current
 /// template's. `None` without such pods: then the plan is that of its ReplicaSet.
 pub fn deployment(
     spec: &DeploymentSpec,
@@ -31,7 +31,7 @@ pub fn deployment(
     revision: &str,
     pods: &[OwnedPod],
     failures: Failures,
-    room: usize,
+    capacity: usize,
     now: Timestamp,
 ) -> Option<Plan> {
     let (new, old): (Vec<&OwnedPod>, Vec<&OwnedPod>) =
@@ -72,7 +72,7 @@ pub fn deployment(
     let excess = active_new.len().saturating_sub(wanted);
     actions.extend(active_new.into_iter().rev().take(excess).map(delete));
 
-    Some(replica_set::create(actions, missing, failures, room, now))
+    Some(replica_set::create(actions, missing, failures, capacity, now))
 }
 
 /// The pod of a DaemonSet's earlier template, which ends before the next one starts.

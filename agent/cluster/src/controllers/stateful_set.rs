@@ -14,13 +14,13 @@ use super::owned::{Action, OwnedPod, Plan, earlier};
 use super::replica_set::Failures;
 
 /// Plans `replicas` pods, which is the spec's number unless the set is ending. Ended pods are deleted immediately and replaced
-/// after the back-off of `failures`, at most `room` of them now.
+/// after the back-off of `failures`, at most `capacity` of them now.
 pub fn plan(
     spec: &StatefulSetSpec,
     replicas: u32,
     pods: &[OwnedPod],
     failures: Failures,
-    room: usize,
+    capacity: usize,
     now: Timestamp,
 ) -> Plan {
     let start = spec.ordinals.as_ref().and_then(|ordinals| ordinals.start);
@@ -29,19 +29,19 @@ pub fn plan(
     let is_ordered = spec.pod_management_policy.as_deref() != Some("Parallel");
     let settle = SignedDuration::from_secs(i64::from(spec.min_ready_seconds.unwrap_or_default()));
     let until = failures.until(now);
-    let room = if until.is_none() { room } else { 0 };
+    let capacity = if until.is_none() { capacity } else { 0 };
     let own: BTreeMap<u32, &OwnedPod> = pods
         .iter()
         .filter_map(|pod| Some((pod.index?, pod)))
         .filter(|(index, _)| (start..end).contains(index))
         .collect();
-    // At most as many ordinals without a pod are created as there is room for: `replicas` may be any number.
+    // At most as many ordinals without a pod are created as there is capacity for: `replicas` may be any number.
     let missing = usize::try_from(end - start).unwrap_or(usize::MAX) - own.len();
     let created: Vec<u32> = (start..end)
         .filter(|ordinal| !own.contains_key(ordinal))
-        .take(if is_ordered { 1 } else { missing.min(room) })
+        .take(if is_ordered { 1 } else { missing.min(capacity) })
         .collect();
-    let unplaced = if until.is_none() { missing.saturating_sub(room) } else { 0 };
+    let unplaced = if until.is_none() { missing.saturating_sub(capacity) } else { 0 };
     let (mut actions, mut again) = (Vec::new(), until.filter(|_| missing > 0));
     let open = |actions, again| Plan { unplaced, ..Plan::open(actions, again) };
     let mut ordinals: Vec<u32> = own.keys().copied().chain(created).collect();
@@ -49,7 +49,7 @@ pub fn plan(
     for ordinal in ordinals {
         let is_available = match own.get(&ordinal) {
             None => {
-                if room > 0 {
+                if capacity > 0 {
                     actions.push(Action::Create(Some(ordinal)));
                 }
                 false

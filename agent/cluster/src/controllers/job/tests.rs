@@ -44,14 +44,14 @@ fn at(seconds: i64) -> Timestamp {
 
 /// The plan at 100 s: `+2` new pods, `+0` a pod of index 0, `-u1` a deletion, `@120` the next sync, or the outcome.
 fn decided(spec: &serde_json::Value, text: &str) -> String {
-    decided_with_room(spec, text, 110)
+    decided_with_capacity(spec, text, 110)
 }
 
-/// Like `decided`, with room for this many new pods; `!3` pods that do not fit.
-fn decided_with_room(spec: &serde_json::Value, text: &str, room: usize) -> String {
+/// Like `decided`, with capacity for this many new pods; `!3` pods that do not fit.
+fn decided_with_capacity(spec: &serde_json::Value, text: &str, capacity: usize) -> String {
     let usual = json!({"template": {"spec": {"containers": [], "restartPolicy": "Never"}}, "parallelism": 1});
     let spec: JobSpec = serde_json::from_value(fixtures::with(usual, spec)).unwrap();
-    let plan = plan(&spec, at(0), &pods(text), room, at(100));
+    let plan = plan(&spec, at(0), &pods(text), capacity, at(100));
     let mut words: Vec<String> = plan
         .actions
         .iter()
@@ -188,10 +188,10 @@ fn restarts_count_where_containers_are_restarted(
     "0 F1 1, 1 R",
     "+2 +3 !6 open"
 )]
-fn no_more_pods_are_created_than_there_is_room_for(
+fn pods_are_created_up_to_the_capacity(
     #[case] spec: serde_json::Value,
     #[case] text: &str,
     #[case] expected: &str,
 ) {
-    assert_eq!(decided_with_room(&spec, text, 2), expected);
+    assert_eq!(decided_with_capacity(&spec, text, 2), expected);
 }

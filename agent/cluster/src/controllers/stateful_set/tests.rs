@@ -28,13 +28,13 @@ fn pod(text: &str) -> OwnedPod {
 
 /// The plan at 100 s after this many failures at that time: `+2` a pod, `-u1` a deletion, `@101` the next sync, `!3` pods that do
 /// not fit.
-fn decided(policy: &str, replicas: u32, pods: &str, failures: usize, room: usize) -> String {
+fn decided(policy: &str, replicas: u32, pods: &str, failures: usize, capacity: usize) -> String {
     let spec = serde_json::from_value(json!({
         "podManagementPolicy": policy, "selector": {}, "template": {}, "serviceName": "s"}))
     .unwrap();
     let pods: Vec<OwnedPod> = pods.split(", ").filter(|text| !text.is_empty()).map(pod).collect();
     let failures = (0..failures).fold(Failures::default(), |failures, _| failures.and(at(100)));
-    let plan = plan(&spec, replicas, &pods, failures, room, at(100));
+    let plan = plan(&spec, replicas, &pods, failures, capacity, at(100));
     let actions = plan.actions.iter().map(|action| match action {
         Action::Create(index) => format!("+{}", index.unwrap()),
         Action::Delete(uid, _) => format!("-{uid}"),
@@ -58,10 +58,10 @@ fn pods_are_created_and_deleted_by_their_numbers(
     #[case] replicas: u32,
     #[case] pods: &str,
     #[case] failures: usize,
-    #[case] room: usize,
+    #[case] capacity: usize,
     #[case] expected: &str,
 ) {
-    assert_eq!(decided(policy, replicas, pods, failures, room), expected);
+    assert_eq!(decided(policy, replicas, pods, failures, capacity), expected);
 }
 
 #[rstest]
@@ -87,12 +87,12 @@ fn failed_pods_are_replaced_after_a_back_off(
 #[case::parallel_full(PARALLEL, 2_147_483_647, "0 ready, 1 ended", 0, "-u1 !2147483645")]
 #[case::ordered(ORDERED, 2_147_483_647, "0 ready", 2, "+1 !2147483644")]
 #[case::ordered_full(ORDERED, 4, "0 ready", 0, "!3")]
-fn no_more_pods_are_created_than_there_is_room_for(
+fn pods_are_created_up_to_the_capacity(
     #[case] policy: &str,
     #[case] replicas: u32,
     #[case] pods: &str,
-    #[case] room: usize,
+    #[case] capacity: usize,
     #[case] expected: &str,
 ) {
-    assert_eq!(decided(policy, replicas, pods, 0, room), expected);
+    assert_eq!(decided(policy, replicas, pods, 0, capacity), expected);
 }

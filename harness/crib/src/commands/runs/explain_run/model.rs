@@ -7,7 +7,7 @@ use agent::pod_spec::nested_mounts;
 use api::manifest::{Problem, Workload, WorkloadObject};
 use api::pod::{ContainerKind, Pod, is_sidecar};
 use api::qos::qos_class;
-use cluster::controllers::room::{self, MAX_PODS};
+use cluster::controllers::pod_capacity::{self, MAX_PODS};
 use crib_run::Inputs;
 use k8s_openapi::api::batch::v1::JobSpec;
 use k8s_openapi::api::core::v1::{
@@ -150,7 +150,8 @@ fn without_room(workloads: &[Workload]) -> Vec<String> {
             left = left.saturating_sub(placed);
         }
         if wanted > placed {
-            let (name, said) = (workload.full_name(), room::sentence(wanted - placed));
+            let (name, said) =
+                (workload.full_name(), pod_capacity::unplaced_message(wanted - placed));
             lines.push(format!("{name}: {said}"));
         }
     }
