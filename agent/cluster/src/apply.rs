@@ -98,7 +98,7 @@ pub struct Applied<T> {
     /// The updated objects in `all`.
     pub updated: Vec<T>,
     /// The messages about the changes.
-    pub news: Vec<String>,
+    pub messages: Vec<String>,
 }
 
 /// Compares the objects of manifests with those of `before`. `used` are the uids of all objects so far. An object that `is_over` is
@@ -116,14 +116,14 @@ pub fn apply<T: ManifestObject>(
         let name = old.name();
         if !names.contains(&name) {
             applied.ended.push((old.clone(), REMOVED));
-            applied.news.push(format!("{name} ends: {REMOVED}"));
+            applied.messages.push(format!("{name} ends: {REMOVED}"));
         }
         known.insert(name, old);
     }
     for new in after {
         let name = new.name();
         let Some(old) = known.get(&name) else {
-            applied.news.push(format!("{name} is new"));
+            applied.messages.push(format!("{name} is new"));
             applied.start(with_unused_uid(new, used));
             continue;
         };
@@ -131,13 +131,13 @@ pub fn apply<T: ManifestObject>(
         match old.change(&same) {
             Change::None => applied.all.push((*old).clone()),
             Change::Update if !is_over(old) => {
-                applied.news.push(format!("{name} is updated"));
+                applied.messages.push(format!("{name} is updated"));
                 applied.updated.push(same.clone());
                 applied.all.push(same);
             }
             Change::Update | Change::Replace => {
                 applied.ended.push(((*old).clone(), REPLACED));
-                applied.news.push(format!("{name} is {REPLACED}"));
+                applied.messages.push(format!("{name} is {REPLACED}"));
                 applied.start(with_unused_uid(new, used));
             }
         }
@@ -152,7 +152,7 @@ impl<T> Default for Applied<T> {
             ended: Vec::new(),
             started: Vec::new(),
             updated: Vec::new(),
-            news: Vec::new(),
+            messages: Vec::new(),
         }
     }
 }
@@ -225,11 +225,11 @@ mod tests {
     fn assert_changed<T: ManifestObject>(old: T, new: T, is_over: bool, expected: &str) {
         let name = old.name();
         let applied = apply_one(old.clone(), new, is_over);
-        let news = match expected {
+        let messages = match expected {
             "" => Vec::new(),
             _ => vec![format!("{name} is {expected}")],
         };
-        assert_eq!(applied.news, news);
+        assert_eq!(applied.messages, messages);
         let is_replaced = expected.starts_with("replaced");
         assert_eq!(applied.all[0].uid() != old.uid(), is_replaced);
         assert_eq!(applied.ended.len(), usize::from(is_replaced));
@@ -293,7 +293,7 @@ mod tests {
         };
         let old = with("limits: {cpu: 2, memory: 1Mi}, requests: {cpu: 1}");
         let applied = apply_one(old.clone(), with(resources), false);
-        assert_eq!(applied.all[0].uid() == old.uid(), allowed, "{:?}", applied.news);
+        assert_eq!(applied.all[0].uid() == old.uid(), allowed, "{:?}", applied.messages);
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(applied.started, [b]);
         assert_eq!(applied.ended, [(a, REMOVED)]);
         assert_eq!(
-            applied.news,
+            applied.messages,
             ["pod default/a ends: its manifest was removed", "pod default/b is new"]
         );
     }

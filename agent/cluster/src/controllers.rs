@@ -82,7 +82,7 @@ pub struct Changes {
     /// Pods to delete, and why.
     pub deleted: Vec<(PodUid, &'static str)>,
     /// Messages about objects that completed or changed.
-    pub news: Vec<String>,
+    pub messages: Vec<String>,
     /// Messages about objects that failed or are stuck.
     pub problems: Vec<String>,
     /// When to sync again if nothing happens.

@@ -102,10 +102,11 @@ impl Manager {
         self.collect_garbage(&events, now);
         let applied = self.follow(events);
         let mut changes = self.controllers.change(applied, now);
-        let Changes { created, deleted, news, problems, again } = self.controllers.sync(pods, now);
+        let Changes { created, deleted, messages, problems, again } =
+            self.controllers.sync(pods, now);
         changes.created.extend(created);
         changes.deleted.extend(deleted);
-        changes.news.extend(news);
+        changes.messages.extend(messages);
         changes.problems.extend(problems);
         changes.again = again;
         for pod in &changes.created {

@@ -102,7 +102,7 @@ impl Controller {
         let idle = self.idle();
         if let Some(why) = idle.filter(|_| !self.told_idle) {
             let name = self.workload.full_name();
-            changes.news.push(format!("{name} {why}"));
+            changes.messages.push(format!("{name} {why}"));
         }
         self.told_idle = idle.is_some();
     }
@@ -337,7 +337,7 @@ impl Controller {
         match &plan.outcome {
             Outcome::Open => {}
             Outcome::Complete(reason) => {
-                changes.news.push(format!("{name} is complete: {}", reason.message));
+                changes.messages.push(format!("{name} is complete: {}", reason.message));
             }
             Outcome::Failed(reason) => {
                 let Reason { reason, message } = reason;

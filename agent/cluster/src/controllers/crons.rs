@@ -116,7 +116,7 @@ impl Cron {
         self.last = Some(time);
         let job = self.job(time, names);
         let (name, job_name) = (self.workload.full_name(), job.name());
-        changes.news.push(format!("{name} starts job {job_name}"));
+        changes.messages.push(format!("{name} starts job {job_name}"));
         Some(Controller::new(job, now))
     }
 
@@ -124,7 +124,7 @@ impl Cron {
         let name = self.workload.full_name();
         if !self.is_announced && self.starts == CronStarts::Scheduled {
             self.is_announced = true;
-            changes.news.push(match plan.again {
+            changes.messages.push(match plan.again {
                 Some(time) => {
                     let time = rfc3339(&time.to_zoned(self.timetable.zone.clone()));
                     format!("{name} starts its next Job at {time}; crib run --now starts one now")

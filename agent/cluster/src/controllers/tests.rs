@@ -144,7 +144,7 @@ fn failed_pod_of_a_job_is_replaced_after_its_back_off() {
     assert_eq!(names(&world.wait(1)).len(), 1);
     let changes = world.end(1, "Succeeded");
     assert_eq!(
-        changes.news,
+        changes.messages,
         ["job default/work is complete: Reached expected number of succeeded pods"]
     );
     assert_eq!(world.controllers.tally(), Tally::default());
@@ -189,7 +189,7 @@ fn indexed_job_runs_each_index_once() {
     assert!(names(&changes)[0].starts_with("work-2-"), "{:?}", names(&changes));
     let _ = world.end(0, "Succeeded");
     let changes = world.end(2, "Succeeded");
-    assert_eq!(changes.news.len(), 1);
+    assert_eq!(changes.messages.len(), 1);
 }
 
 #[test]

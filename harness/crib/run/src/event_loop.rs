@@ -297,15 +297,15 @@ impl Loop {
             self.delete(|pod| deleted.get(pod.uid()).copied(), Deletion::Forgotten);
             self.hub.create(changes.created, now);
         }
-        self.print_news(changes.news);
+        self.print_messages(changes.messages);
         for line in changes.problems {
             self.printer.note(line);
         }
     }
 
     /// Prints informational notes.
-    fn print_news(&self, news: Vec<String>) {
-        for line in news.into_iter().filter(|_| !self.is_quiet) {
+    fn print_messages(&self, messages: Vec<String>) {
+        for line in messages.into_iter().filter(|_| !self.is_quiet) {
             self.printer.note(line);
         }
     }

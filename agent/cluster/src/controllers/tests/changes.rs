@@ -10,10 +10,10 @@ fn apply(world: &mut World, manifest: &str) -> Vec<String> {
     let applied = world.controllers.applied(before, fixtures::parsed(manifest).workloads, used);
     world.manifests.1.extend(applied.all.iter().filter_map(|it| it.metadata().uid.clone()));
     world.manifests.0.clone_from(&applied.all);
-    let mut news = applied.news.clone();
-    news.extend(world.controllers.change(applied, world.now).news);
-    news.extend(world.sync().news);
-    news
+    let mut messages = applied.messages.clone();
+    messages.extend(world.controllers.change(applied, world.now).messages);
+    messages.extend(world.sync().messages);
+    messages
 }
 
 #[test]
@@ -21,8 +21,8 @@ fn changed_deployment_replaces_its_pod_when_the_new_one_is_ready() {
     let mut world = World::new(&set("Deployment", ""));
     let _ = world.ready(0);
     let changed = set("Deployment", "").replace("image: i", "image: j");
-    let news = apply(&mut world, &changed);
-    assert_eq!(news, ["deployment default/web is updated"]);
+    let messages = apply(&mut world, &changed);
+    assert_eq!(messages, ["deployment default/web is updated"]);
     assert_eq!(world.pods.len(), 2);
     let first = world.pods[0].uid().clone();
     let changes = world.ready(1);
@@ -39,12 +39,12 @@ fn changed_job_is_created_anew_and_a_removed_one_ends() {
     let more = job("  parallelism: 1\n  backoffLimit: 9\n  completions: 1\n");
     assert_eq!(apply(&mut world, &more), ["job default/work is updated"]);
     assert_eq!(world.pods.len(), 1);
-    let news = apply(&mut world, &job("").replace("image: i", "image: j"));
-    assert_eq!(news, ["job default/work is replaced, because its manifest changed"]);
+    let messages = apply(&mut world, &job("").replace("image: i", "image: j"));
+    assert_eq!(messages, ["job default/work is replaced, because its manifest changed"]);
     assert_eq!(world.pods.len(), 2);
-    let news = apply(&mut world, &cron_job(""));
+    let messages = apply(&mut world, &cron_job(""));
     assert_eq!(
-        news[..2],
+        messages[..2],
         ["job default/work ends: its manifest was removed", "cronjob default/tick is new"]
     );
     for pod in 0..2 {
@@ -60,10 +60,10 @@ fn changed_cron_job_keeps_its_jobs_and_a_removed_one_ends_them() {
     let changed = cron_job("  concurrencyPolicy: Forbid\n");
     assert_eq!(apply(&mut world, &changed)[0], "cronjob default/tick is updated");
     assert_eq!(world.pods.len(), 1);
-    let news = apply(&mut world, &job(""));
+    let messages = apply(&mut world, &job(""));
     assert!(
-        news.contains(&"cronjob default/tick ends: its manifest was removed".to_owned()),
-        "{news:?}"
+        messages.contains(&"cronjob default/tick ends: its manifest was removed".to_owned()),
+        "{messages:?}"
     );
     let _ = world.gone(0);
     assert_eq!(world.controllers.jobs().len(), 1);
@@ -73,7 +73,7 @@ fn changed_cron_job_keeps_its_jobs_and_a_removed_one_ends_them() {
 fn suspended_job_is_told_once_and_waited_for_when_it_goes_on() {
     let suspended = job("  suspend: true\n");
     let mut world = World::new(&suspended);
-    assert_eq!(world.sync().news, [""; 0]);
+    assert_eq!(world.sync().messages, [""; 0]);
     assert_eq!(world.controllers.tally(), Tally::default());
 
     let _ = apply(&mut world, &job(""));
@@ -82,8 +82,8 @@ fn suspended_job_is_told_once_and_waited_for_when_it_goes_on() {
 
     // If it is suspended again, it stays open until its pod has ended.
     let told = "job default/work is suspended and starts no pod";
-    let news = apply(&mut world, &suspended);
-    assert_eq!(news, ["job default/work is updated", told]);
+    let messages = apply(&mut world, &suspended);
+    assert_eq!(messages, ["job default/work is updated", told]);
     assert_eq!(world.controllers.tally().open, 1);
     let _ = world.gone(0);
     assert_eq!(world.controllers.tally(), Tally::default());

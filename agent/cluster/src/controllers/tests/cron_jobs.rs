@@ -13,7 +13,7 @@ fn cron_job_starts_a_job_each_time() {
     let name = "cronjob default/tick".to_owned();
     assert_eq!(world.controllers.next_job(), Some((name.clone(), due)));
     let changes = world.wait(1);
-    assert_eq!(changes.news, ["cronjob default/tick starts job tick-1"]);
+    assert_eq!(changes.messages, ["cronjob default/tick starts job tick-1"]);
     let pod = &world.pods[0];
     assert!(pod.name().starts_with("tick-1-"), "{}", pod.name());
     let owner = &pod.api().metadata.owner_references.as_ref().unwrap()[0];
@@ -40,7 +40,7 @@ fn forbidden_job_is_told_once_and_started_when_the_active_one_ends() {
     );
     assert_eq!(world.sync().problems, [""; 0]);
     let changes = world.end(0, "Succeeded");
-    assert_eq!(changes.news.last().unwrap(), "cronjob default/tick starts job tick-2");
+    assert_eq!(changes.messages.last().unwrap(), "cronjob default/tick starts job tick-2");
 }
 
 #[test]

@@ -198,8 +198,8 @@ impl Loop {
             notes.at_start(&pods).into_iter().for_each(|line| printer.note(line));
         }
         first_notes.into_iter().for_each(|line| printer.note(line));
-        let news = first.news.into_iter().filter(|_| !args.quiet);
-        news.chain(first.problems).for_each(|line| printer.note(line));
+        let messages = first.messages.into_iter().filter(|_| !args.quiet);
+        messages.chain(first.problems).for_each(|line| printer.note(line));
         let starting =
             match outside.background {
                 Some(background) => {
