@@ -330,8 +330,9 @@ impl Controllers {
 
     /// The maximum time until the pods have ended, by this grace period in seconds.
     #[must_use]
-    pub fn longest_end(&self, grace: impl Fn(&Pod) -> i64) -> Duration {
-        let longest = self.all.iter().map(|controller| controller.longest_end(&grace)).max();
+    pub fn max_termination_time(&self, grace: impl Fn(&Pod) -> i64) -> Duration {
+        let longest =
+            self.all.iter().map(|controller| controller.max_termination_time(&grace)).max();
         longest.unwrap_or_default()
     }
 }

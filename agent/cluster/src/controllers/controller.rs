@@ -44,7 +44,7 @@ pub(super) struct Controller {
     /// Whether the message that it starts no pods was reported.
     told_idle: bool,
     /// Whether the message that the node has no capacity for all of its pods was reported.
-    told_unplaced: bool,
+    reported_unplaced: bool,
     is_ending: bool,
     /// Whether the object no longer exists: its pods are deleted, and then the controller is removed.
     is_deleted: bool,
@@ -64,7 +64,7 @@ impl Controller {
             progress: None,
             revisions: Revisions::default(),
             told_idle: false,
-            told_unplaced: false,
+            reported_unplaced: false,
             is_ending: false,
             is_deleted: false,
         }
@@ -86,8 +86,8 @@ impl Controller {
             Some(pod) => self.refuse(pod, refused),
             None => self.plan(capacity.for_object(self.living()), now),
         };
-        if plan.unplaced > 0 && !self.told_unplaced {
-            self.told_unplaced = true;
+        if plan.unplaced > 0 && !self.reported_unplaced {
+            self.reported_unplaced = true;
             let (name, pods) = (self.workload.full_name(), plan.unplaced);
             changes
                 .problems
@@ -143,7 +143,7 @@ impl Controller {
     pub(super) fn update(&mut self, workload: Workload) {
         self.creator = Creator::new(&workload);
         self.workload = workload;
-        self.told_unplaced = false;
+        self.reported_unplaced = false;
     }
 
     /// Stops the creation of pods.
@@ -202,7 +202,7 @@ impl Controller {
     }
 
     /// The maximum time until its pods have ended, by this grace period.
-    pub(super) fn longest_end(&self, grace: impl Fn(&Pod) -> i64) -> Duration {
+    pub(super) fn max_termination_time(&self, grace: impl Fn(&Pod) -> i64) -> Duration {
         let graces = self.pods.iter().filter(|pod| pod.ended.is_none());
         let graces = graces.map(|pod| grace(&pod.pod));
         let longest = if self.ends_in_order() {

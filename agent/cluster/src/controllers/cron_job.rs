@@ -48,7 +48,7 @@ pub enum CronRunState {
 
 /// Why no Job is started for a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Missed {
+pub enum MissedReason {
     /// The time is further in the past than `startingDeadlineSeconds`.
     TooLate,
     /// This Job is still running, and only one may run.
@@ -64,7 +64,7 @@ pub struct CronPlan {
     /// Names of Jobs to end and remove, and why.
     pub delete: Vec<(String, &'static str)>,
     /// A time for which no Job is started.
-    pub missed: Option<(Timestamp, Missed)>,
+    pub missed: Option<(Timestamp, MissedReason)>,
     /// Whether so many times were missed that the clock may be wrong.
     pub missed_many: bool,
     /// When the plan changes by time alone.
@@ -92,14 +92,14 @@ pub fn plan(
         return plan;
     };
     if deadline.is_some_and(|deadline| now.duration_since(time) > deadline) {
-        plan.missed = Some((time, Missed::TooLate));
+        plan.missed = Some((time, MissedReason::TooLate));
         return plan;
     }
     let active = runs.iter().filter(|run| run.state == CronRunState::Active);
     let mut active = active.peekable();
     match (spec.concurrency_policy.as_deref(), active.peek()) {
         (Some("Forbid"), Some(run)) => {
-            plan.missed = Some((time, Missed::JobActive(run.name.clone())));
+            plan.missed = Some((time, MissedReason::JobActive(run.name.clone())));
             return plan;
         }
         (Some("Replace"), _) => {

@@ -6,7 +6,7 @@ use k8s_openapi::api::batch::v1::{CronJobSpec, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::controller::Controller;
-use super::cron_job::{self, CronPlan, CronRun, CronRunState, Missed, Timetable, job_name};
+use super::cron_job::{self, CronPlan, CronRun, CronRunState, MissedReason, Timetable, job_name};
 use super::owned::{Outcome, earlier};
 use super::{Changes, CronStarts};
 use api::generated_names::GeneratedNames;
@@ -27,8 +27,8 @@ pub(super) struct Cron {
     /// The time of the last Job.
     last: Option<Timestamp>,
     /// The last reported time without a Job.
-    told: Option<Timestamp>,
-    told_many: bool,
+    reported_missed: Option<Timestamp>,
+    reported_many_missed: bool,
     /// Whether its first time was reported.
     is_announced: bool,
     /// The time of its next Job.
@@ -53,8 +53,8 @@ impl Cron {
             starts,
             created: now,
             last: None,
-            told: None,
-            told_many: false,
+            reported_missed: None,
+            reported_many_missed: false,
             is_announced: false,
             next: None,
         })
@@ -67,7 +67,12 @@ impl Cron {
     /// Applies a new version of the object.
     pub(super) fn update(&mut self, workload: Workload, now: Timestamp) {
         if let Some(changed) = Self::new(workload, self.starts, now) {
-            *self = Self { created: self.created, last: self.last, told: self.told, ..changed };
+            *self = Self {
+                created: self.created,
+                last: self.last,
+                reported_missed: self.reported_missed,
+                ..changed
+            };
         }
     }
 
@@ -103,7 +108,7 @@ impl Cron {
         };
         self.next = plan.again;
         changes.again = earlier(changes.again, plan.again);
-        self.tell(&plan, changes);
+        self.report_missed(&plan, changes);
         for (name, why) in &plan.delete {
             let job = all
                 .iter_mut()
@@ -120,7 +125,7 @@ impl Cron {
         Some(Controller::new(job, now))
     }
 
-    fn tell(&mut self, plan: &CronPlan, changes: &mut Changes) {
+    fn report_missed(&mut self, plan: &CronPlan, changes: &mut Changes) {
         let name = self.workload.full_name();
         if !self.is_announced && self.starts == CronStarts::Scheduled {
             self.is_announced = true;
@@ -136,24 +141,24 @@ impl Cron {
             });
         }
         if let Some((time, missed)) = &plan.missed
-            && self.told != Some(*time)
+            && self.reported_missed != Some(*time)
         {
-            self.told = Some(*time);
+            self.reported_missed = Some(*time);
             changes.problems.push(match missed {
-                Missed::TooLate => {
+                MissedReason::TooLate => {
                     format!("{name} starts no job for {time}: its startingDeadlineSeconds are over")
                 }
-                Missed::JobActive(job) => {
+                MissedReason::JobActive(job) => {
                     format!("{name} starts no job for {time} yet: job {job} still runs (concurrencyPolicy Forbid)")
                 }
             });
         }
-        if plan.missed_many && !self.told_many {
+        if plan.missed_many && !self.reported_many_missed {
             changes.problems.push(format!(
                 "{name} has too many missed start times: set or decrease spec.startingDeadlineSeconds, or check the clock"
             ));
         }
-        self.told_many = plan.missed_many;
+        self.reported_many_missed = plan.missed_many;
     }
 
     fn runs(&self, all: &[Controller]) -> Vec<CronRun> {

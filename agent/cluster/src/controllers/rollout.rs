@@ -18,7 +18,7 @@ const ROLLED: &str = "replaced by a pod of the changed template";
 
 /// How many more and how many fewer pods than desired may exist during a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Margins {
+struct RolloutLimits {
     surge: usize,
     unavailable: usize,
 }
@@ -55,11 +55,11 @@ pub fn deployment(
     let (healthy, unhealthy): (Vec<&OwnedPod>, Vec<&OwnedPod>) =
         active_old.iter().partition(|pod| is_available(pod));
 
-    let margins = margins(spec, wanted);
+    let limits = limits(spec, wanted);
     let all = active_new.len() + active_old.len();
-    let most = (wanted + margins.surge).saturating_sub(all);
+    let most = (wanted + limits.surge).saturating_sub(all);
     let missing = wanted.saturating_sub(active_new.len()).min(most);
-    let least = wanted.saturating_sub(margins.unavailable);
+    let least = wanted.saturating_sub(limits.unavailable);
     // Unavailable pods are deleted first, except new ones that may become available.
     let unavailable_new = active_new.len() - available_new;
     let surplus = all.saturating_sub(least + unavailable_new);
@@ -127,7 +127,7 @@ pub(super) fn max_unavailable(spec: &DeploymentSpec, wanted: usize) -> usize {
     let kind = spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_deref());
     match kind == Some("Recreate") || wanted == 0 {
         true => 0,
-        false => margins(spec, wanted).unavailable,
+        false => limits(spec, wanted).unavailable,
     }
 }
 
@@ -136,11 +136,11 @@ pub(super) fn max_surge(spec: &DeploymentSpec, wanted: usize) -> usize {
     let kind = spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_deref());
     match kind == Some("Recreate") || wanted == 0 {
         true => 0,
-        false => margins(spec, wanted).surge,
+        false => limits(spec, wanted).surge,
     }
 }
 
-fn margins(spec: &DeploymentSpec, wanted: usize) -> Margins {
+fn limits(spec: &DeploymentSpec, wanted: usize) -> RolloutLimits {
     let strategy = spec.strategy.as_ref();
     let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
     let surge = rolling.and_then(|rolling| rolling.max_surge.as_ref());
@@ -149,7 +149,7 @@ fn margins(spec: &DeploymentSpec, wanted: usize) -> Margins {
     let unavailable = amount(unavailable, wanted, |part| part / 100).min(wanted);
     // If both were zero, nothing could ever be replaced.
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
-    Margins { surge, unavailable }
+    RolloutLimits { surge, unavailable }
 }
 
 /// A number of pods; 25% of `wanted` by default. `divide` rounds hundredths.

@@ -381,8 +381,8 @@ impl Loop {
                     let own = how.grace_seconds(pod, self.manager.controllers());
                     own.unwrap_or_else(|| pod.grace_seconds())
                 };
-                let grace = self.hub.longest_end(seconds, now);
-                let grace = grace.max(self.manager.controllers().longest_end(seconds));
+                let grace = self.hub.max_termination_time(seconds, now);
+                let grace = grace.max(self.manager.controllers().max_termination_time(seconds));
                 self.printer.note(ending(event, grace));
                 self.ending = Some(how);
                 self.waiting_due = Some(Alarm::now() + FIRST_WAIT);

@@ -115,7 +115,11 @@ impl Hub {
     }
 
     /// The time until the last pod must have ended. `grace` returns the grace period of a pod in seconds.
-    pub(super) fn longest_end(&self, grace: impl Fn(&Pod) -> i64, now: Timestamp) -> Duration {
+    pub(super) fn max_termination_time(
+        &self,
+        grace: impl Fn(&Pod) -> i64,
+        now: Timestamp,
+    ) -> Duration {
         let has_ended = |pod: &&Pod| {
             let known = self.pods.get(pod.uid());
             known.is_some_and(|known| known.shown.has_ended())

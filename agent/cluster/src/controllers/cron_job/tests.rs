@@ -90,7 +90,7 @@ fn active_job_decides_by_concurrency_policy(
     assert_eq!(plan.start, start.map(at));
     let names: Vec<&str> = plan.delete.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, deleted);
-    let skipped = missed.then(|| (at("12:00:00"), Missed::JobActive("1".to_owned())));
+    let skipped = missed.then(|| (at("12:00:00"), MissedReason::JobActive("1".to_owned())));
     assert_eq!(plan.missed, skipped);
 }
 

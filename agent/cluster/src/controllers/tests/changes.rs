@@ -81,9 +81,9 @@ fn suspended_job_is_told_once_and_waited_for_when_it_goes_on() {
     assert_eq!(world.controllers.tally().open, 1);
 
     // If it is suspended again, it stays open until its pod has ended.
-    let told = "job default/work is suspended and starts no pod";
+    let expected = "job default/work is suspended and starts no pod";
     let messages = apply(&mut world, &suspended);
-    assert_eq!(messages, ["job default/work is updated", told]);
+    assert_eq!(messages, ["job default/work is updated", expected]);
     assert_eq!(world.controllers.tally().open, 1);
     let _ = world.gone(0);
     assert_eq!(world.controllers.tally(), Tally::default());
