@@ -182,8 +182,8 @@ pub use config::{
     ReservedCgroup,
 };
 pub use node::{
-    CgroupDriver, CgroupVersion, Features, HandlerFeatures, KeptMemory, MemoryQos,
-    MemoryReservation, Pressure, SwapBehavior,
+    CgroupDriver, CgroupVersion, Features, HandlerFeatures, MemoryQos, MemoryReservation, Pressure,
+    ProtectedMemory, SwapBehavior,
 };
 pub use reporting::events::{Event, EventObject, EventObjectKind, EventType};
 pub use reporting::report::{

@@ -196,7 +196,7 @@ pub enum MemoryReservation {
 
 /// The memory that is protected for pods on a node with Memory QoS, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeptMemory {
+pub struct ProtectedMemory {
     /// For Guaranteed pods (`memory.min`).
     pub guaranteed: i64,
     /// For Burstable pods (`memory.low`).

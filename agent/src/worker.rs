@@ -245,7 +245,7 @@ impl Worker {
                 Phase::Terminating => {
                     let since = Instant::now();
                     let ended = Box::pin(self.terminate()).await;
-                    self.shared.measures.worked(WorkKind::Kill, since.elapsed());
+                    self.shared.measures.record_sync(WorkKind::Kill, since.elapsed());
                     ended
                 }
                 Phase::Terminated => self.await_removal().await,
@@ -288,12 +288,12 @@ impl Worker {
             if let Some(seen) = first_seen(&pod) {
                 let waited = self.shared.clock.now().duration_since(seen);
                 let waited = Duration::try_from(waited).unwrap_or_default();
-                self.shared.measures.worker_starts(waited);
+                self.shared.measures.record_worker_start(waited);
             }
         }
         let since = Instant::now();
         let synced = Box::pin(self.sync_with(pod, snapshot)).await;
-        self.shared.measures.worked(kind, since.elapsed());
+        self.shared.measures.record_sync(kind, since.elapsed());
         synced
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent::cluster::TokenRequest;
-use agent::cluster::token::KeptToken;
+use agent::cluster::token::CachedToken;
 use api::pod::Pod;
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::TokenRequest as DriverToken;
@@ -25,7 +25,7 @@ const DEFAULT_SECONDS: i64 = 3600;
 /// Tokens of pods for drivers.
 pub(crate) struct Tokens {
     cluster: Arc<dyn VolumeCluster>,
-    kept: Mutex<BTreeMap<TokenRequest, KeptToken>>,
+    kept: Mutex<BTreeMap<TokenRequest, CachedToken>>,
 }
 
 impl Tokens {
@@ -50,7 +50,7 @@ impl Tokens {
                 audience: (!audience.is_empty()).then(|| audience.clone()),
                 seconds: wanted.expiration_seconds.unwrap_or(DEFAULT_SECONDS),
             };
-            let KeptToken { text, expires_at, .. } = self.get(request, Timestamp::now()).await?;
+            let CachedToken { text, expires_at, .. } = self.get(request, Timestamp::now()).await?;
             let expires = expires_at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             tokens.insert(audience, json!({"token": text, "expirationTimestamp": expires}));
         }
@@ -59,7 +59,7 @@ impl Tokens {
 
     /// Returns a cached token, or requests a new one if it is due for renewal. If the request fails, the cached token is used
     /// until it expires.
-    async fn get(&self, request: TokenRequest, now: Timestamp) -> Result<KeptToken, String> {
+    async fn get(&self, request: TokenRequest, now: Timestamp) -> Result<CachedToken, String> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let old = kept().get(&request).cloned();
         if let Some(old) = old.as_ref().filter(|old| old.is_fresh(now)) {
@@ -74,7 +74,7 @@ impl Tokens {
                 return Ok(old);
             }
         };
-        let new = KeptToken::new(issued, now);
+        let new = CachedToken::new(issued, now);
         let mut kept = kept();
         kept.retain(|_, other| other.is_good(now));
         if new.is_good(now) {

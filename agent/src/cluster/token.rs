@@ -11,7 +11,7 @@ const MAX_AGE: SignedDuration = SignedDuration::from_hours(24);
 
 /// A token that is reused until its refresh time. It has no `Debug`, so that it cannot end up in logs.
 #[derive(Clone)]
-pub struct KeptToken {
+pub struct CachedToken {
     /// The token.
     pub text: String,
     /// The expiration time.
@@ -19,7 +19,7 @@ pub struct KeptToken {
     refresh_at: Timestamp,
 }
 
-impl KeptToken {
+impl CachedToken {
     /// Stores a token that was issued now.
     #[must_use]
     pub fn new(issued: IssuedToken, now: Timestamp) -> Self {
@@ -85,7 +85,7 @@ mod tests {
     ) {
         let now = 100;
         let issued = IssuedToken { text: "t".to_owned(), expires_at: at(now + life) };
-        let kept = KeptToken::new(issued, at(now));
+        let kept = CachedToken::new(issued, at(now));
         assert_eq!(kept.refresh_at(), at(now + fresh));
         assert!(kept.is_fresh(at(now)) && kept.is_fresh(at(now + fresh - 1)));
         assert!(!kept.is_fresh(at(now + fresh)));
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn token_that_has_expired_is_neither_fresh_nor_good() {
         for expires_at in [Timestamp::MIN, at(0), at(100)] {
-            let kept = KeptToken::new(IssuedToken { text: "t".to_owned(), expires_at }, at(100));
+            let kept = CachedToken::new(IssuedToken { text: "t".to_owned(), expires_at }, at(100));
             assert!(!kept.is_fresh(at(100)) && !kept.is_good(at(100)));
         }
     }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn issuer_that_refused_is_asked_again_later() {
         let issued = IssuedToken { text: "t".to_owned(), expires_at: at(1000) };
-        let mut kept = KeptToken::new(issued, at(0));
+        let mut kept = CachedToken::new(issued, at(0));
         kept.retry_after(SignedDuration::from_secs(10), at(900));
         assert!(kept.is_fresh(at(909)) && !kept.is_fresh(at(910)) && kept.is_good(at(910)));
     }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::decide::resize::requests::ResizeRequest;
 use crate::histogram::{DEFAULT_BOUNDS, Histogram};
-use crate::node::KeptMemory;
+use crate::node::ProtectedMemory;
 
 /// The kind of a worker's sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -198,7 +198,7 @@ pub struct Measured {
     /// The age of the measurements used for evictions, by signal.
     pub stats_ages: Map<&'static str, Histogram>,
     /// The memory that is protected for pods; `None`: the agent protects none, or the node has no Memory QoS.
-    pub kept_memory: Option<KeptMemory>,
+    pub protected_memory: Option<ProtectedMemory>,
     /// The directories of orphaned pods.
     pub orphaned_dirs: OrphanedDirs,
     /// The numbers of containers of pods.
@@ -223,7 +223,7 @@ impl Default for Measured {
             volume_changes: Map::new(),
             volumes: Map::new(),
             stats_ages: Map::new(),
-            kept_memory: None,
+            protected_memory: None,
             orphaned_dirs: OrphanedDirs::default(),
             containers: Histogram::new(CONTAINERS_BOUNDS),
             counts: Map::new(),
@@ -266,7 +266,7 @@ impl Measures {
     }
 
     /// Counts the start of a pod's first sync, `after` the pod was first seen.
-    pub(crate) fn worker_starts(&self, after: Duration) {
+    pub(crate) fn record_worker_start(&self, after: Duration) {
         self.lock().worker_starts.observe(after.as_secs_f64());
     }
 
@@ -279,7 +279,7 @@ impl Measures {
     }
 
     /// Counts a worker's sync.
-    pub(crate) fn worked(&self, kind: WorkKind, took: Duration) {
+    pub(crate) fn record_sync(&self, kind: WorkKind, took: Duration) {
         observe(&mut self.lock().work, kind, DEFAULT_BOUNDS, took);
     }
 
@@ -328,17 +328,17 @@ impl Measures {
     }
 
     /// Records how much memory is protected for pods.
-    pub(crate) fn keeps_memory(&self, kept: KeptMemory) {
-        self.lock().kept_memory = Some(kept);
+    pub(crate) fn set_protected_memory(&self, kept: ProtectedMemory) {
+        self.lock().protected_memory = Some(kept);
     }
 
     /// Records the directories of orphaned pods that a search has found.
-    pub(crate) fn finds_orphaned_dirs(&self, dirs: OrphanedDirs) {
+    pub(crate) fn record_orphaned_dirs(&self, dirs: OrphanedDirs) {
         self.lock().orphaned_dirs = dirs;
     }
 
     /// Records that no pod has become an orphan since the last search, so that a new search would find those that it left.
-    pub(crate) fn finds_no_more_orphaned_dirs(&self) {
+    pub(crate) fn record_no_new_orphaned_dirs(&self) {
         let mut measured = self.lock();
         measured.orphaned_dirs.found = measured.orphaned_dirs.left;
     }
@@ -414,7 +414,7 @@ mod tests {
         measures.relist_begins(at(1), None);
         measures.relist_ends(Duration::from_millis(20));
         measures.relist_begins(at(3), Some(Duration::from_secs(2)));
-        measures.worked(WorkKind::Create, Duration::from_secs(1));
+        measures.record_sync(WorkKind::Create, Duration::from_secs(1));
         let now = measures.now();
         assert_eq!((now.relist_durations.count(), now.relist_intervals.sum()), (1, 2.0));
         assert_eq!(now.last_relist, Some(at(3)));

@@ -70,7 +70,7 @@ impl SyncLoop {
         if std::mem::take(&mut self.garbage.directories) {
             self.remove_orphaned_dirs(listed).await;
         } else {
-            self.shared.measures.finds_no_more_orphaned_dirs();
+            self.shared.measures.record_no_new_orphaned_dirs();
         }
         self.forget_statuses();
         self.waiting.retain(|_, wait| *wait != StartWait::Housekeeping);
@@ -196,7 +196,7 @@ impl SyncLoop {
             (of_drivers, dirs)
         })
         .await;
-        self.shared.measures.finds_orphaned_dirs(OrphanedDirs {
+        self.shared.measures.record_orphaned_dirs(OrphanedDirs {
             found: dirs.found + busy.len(),
             left: dirs.left + busy.len(),
         });

@@ -261,8 +261,8 @@ impl Inner {
             let active = pods.iter().filter(|pod| !ended(pod));
             of_classes(active, &self.node, self.config.qos_reserved_memory)
         };
-        if let Some(kept) = classes.kept_memory {
-            self.measures.keeps_memory(kept);
+        if let Some(kept) = classes.protected_memory {
+            self.measures.set_protected_memory(kept);
         }
         let [all, burstable, best_effort] = &self.classes;
         let all_values = [

@@ -226,7 +226,7 @@ pub(crate) fn add_measured(metrics: &mut Metrics, measured: &Measured) {
     for (signal, ages) in &measured.stats_ages {
         metrics.add_histogram(&STATS_AGE, &[("eviction_signal", signal)], ages);
     }
-    if let Some(kept) = measured.kept_memory {
+    if let Some(kept) = measured.protected_memory {
         metrics.add(&KEPT_FOR_GUARANTEED, &[], kept.guaranteed as f64);
         metrics.add(&KEPT_FOR_BURSTABLE, &[], kept.burstable as f64);
     }
@@ -328,7 +328,7 @@ pub(crate) fn add_driver_calls(metrics: &mut Metrics, calls: &DriverCalls) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use agent::KeptMemory;
+    use agent::ProtectedMemory;
     use agent::histogram::DEFAULT_BOUNDS;
     use agent::reporting::measures::{OrphanedDirs, VolumeOperation, WorkKind};
     use agent::storage::drivers::DriverCall;
@@ -384,8 +384,8 @@ mod tests {
         };
         let of = |measured: &Measured| text(|metrics| add_measured(metrics, measured));
         assert!(!of(&measured).contains("kubelet_memory_qos"), "no memory is kept");
-        let kept = KeptMemory { guaranteed: 4096, burstable: 8192 };
-        let text = of(&Measured { kept_memory: Some(kept), ..measured });
+        let kept = ProtectedMemory { guaranteed: 4096, burstable: 8192 };
+        let text = of(&Measured { protected_memory: Some(kept), ..measured });
         has(&text, "kubelet_memory_qos_node_memory_min_bytes 4096");
         has(&text, "kubelet_memory_qos_node_memory_low_bytes 8192");
         has(&text, "kubelet_evented_pleg_connection_latency_seconds_sum 0.02");

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::ProviderError;
 use super::config::TokenAttributes;
-use crate::cluster::token::KeptToken;
+use crate::cluster::token::CachedToken;
 use crate::cluster::{Cluster, TokenRequest};
 use crate::images::keyring::{SourceRef, hex};
 
@@ -22,7 +22,7 @@ const SECONDS: i64 = 3600;
 /// The service accounts of a node's pods, and the tokens that the cluster has issued for providers.
 pub(super) struct ServiceAccounts {
     cluster: Arc<dyn Cluster>,
-    tokens: Mutex<Map<TokenRequest, KeptToken>>,
+    tokens: Mutex<Map<TokenRequest, CachedToken>>,
 }
 
 /// The data of a pod's service account for a provider. It has no `Debug`, so that it cannot end up in logs.
@@ -117,11 +117,11 @@ impl ServiceAccounts {
         let text = issued.text.clone();
         let mut tokens = self.tokens();
         tokens.retain(|_, other| other.is_good(now));
-        tokens.insert(wanted, KeptToken::new(issued, now));
+        tokens.insert(wanted, CachedToken::new(issued, now));
         Ok(text)
     }
 
-    fn tokens(&self) -> MutexGuard<'_, Map<TokenRequest, KeptToken>> {
+    fn tokens(&self) -> MutexGuard<'_, Map<TokenRequest, CachedToken>> {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

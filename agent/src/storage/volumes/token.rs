@@ -21,7 +21,7 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use crate::cluster::token::KeptToken;
+use crate::cluster::token::CachedToken;
 use crate::cluster::{Cluster, IssuedToken, TokenRequest};
 
 /// The API's default of `expirationSeconds`.
@@ -62,7 +62,7 @@ pub(crate) struct Tokens {
 #[derive(Default)]
 struct State {
     key: Option<EcdsaKeyPair>,
-    issued: Map<TokenRequest, KeptToken>,
+    issued: Map<TokenRequest, CachedToken>,
     /// The errors of the issuer.
     refused: Map<TokenRequest, String>,
 }
@@ -125,7 +125,7 @@ impl Tokens {
             match answer {
                 Ok(issued) => {
                     state.refused.remove(&wanted);
-                    let mut new = KeptToken::new(issued, now);
+                    let mut new = CachedToken::new(issued, now);
                     // The clocks differ: the pause avoids a request at every call.
                     if !new.is_good(now) {
                         new.retry_after(RETRY, now);
@@ -177,7 +177,7 @@ impl Tokens {
             expires_at: now.saturating_add(seconds).unwrap_or(Timestamp::MAX),
         };
         let text = issued.text.clone();
-        state.issued.insert(wanted, KeptToken::new(issued, now));
+        state.issued.insert(wanted, CachedToken::new(issued, now));
         Ok(text)
     }
 

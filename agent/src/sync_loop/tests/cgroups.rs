@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use super::*;
-use crate::{KeptMemory, MemoryReservation};
+use crate::{MemoryReservation, ProtectedMemory};
 
 const ALL: &str = "/own/kubepods";
 
@@ -93,7 +93,7 @@ async fn memory_that_is_kept_for_pods_follows_them() {
     let reservation = MemoryReservation::TieredReservation;
     scene.memory_qos = Some(MemoryQos { throttling_factor: 0.9, reservation });
     scene.start_agent();
-    let kept = || scene.agent().view().measured().kept_memory;
+    let kept = || scene.agent().view().measured().protected_memory;
     let both = json!({"cpu": "500m", "memory": "4096"});
     let guaranteed = json!({"requests": both, "limits": both});
     let burstable = json!({"requests": {"memory": "8192"}});
@@ -106,10 +106,10 @@ async fn memory_that_is_kept_for_pods_follows_them() {
     for pod in &pods {
         scene.until_running(pod.uid().as_str()).await;
     }
-    assert_eq!(kept(), Some(KeptMemory { guaranteed: 4096, burstable: 8192 }));
+    assert_eq!(kept(), Some(ProtectedMemory { guaranteed: 4096, burstable: 8192 }));
     scene.want(&pods[1..]);
     scene.until_removed("u1").await;
-    assert_eq!(kept(), Some(KeptMemory { guaranteed: 0, burstable: 8192 }));
+    assert_eq!(kept(), Some(ProtectedMemory { guaranteed: 0, burstable: 8192 }));
 }
 
 #[tokio::test(start_paused = true)]

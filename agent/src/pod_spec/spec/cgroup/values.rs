@@ -12,7 +12,7 @@ use compact::Map;
 
 use super::{PodCgroup, pod_cgroup};
 use crate::machine::cgroups::CgroupValues;
-use crate::node::{CgroupVersion, KeptMemory, MemoryReservation, Node};
+use crate::node::{CgroupVersion, MemoryReservation, Node, ProtectedMemory};
 use crate::pod_spec::spec::amounts::{HUGE_PAGES, Kind, get, with_overhead};
 use crate::pod_spec::spec::{cpu, page_size_name};
 
@@ -29,7 +29,7 @@ pub(crate) fn of_pod(pod: &Pod, node: &Node, pids: Option<i64>) -> CgroupValues 
         memory: memory.filter(|limit| *limit > 0),
         pids: pids.filter(|most| *most > 0),
         huge_pages: huge_pages(&named.collect(), node),
-        unified: kept_memory(pod, node),
+        unified: protected_memory(pod, node),
     }
 }
 
@@ -40,9 +40,9 @@ fn huge_pages(named: &Map<String, i64>, node: &Node) -> Map<String, i64> {
 }
 
 /// The memory protection of a pod, if the node protects memory.
-fn kept_memory(pod: &Pod, node: &Node) -> BTreeMap<String, String> {
+fn protected_memory(pod: &Pod, node: &Node) -> BTreeMap<String, String> {
     let request = get(&with_overhead(pod, Kind::Requests), "memory").value();
-    if !keeps_memory(node) || request <= 0 {
+    if !protects_memory(node) || request <= 0 {
         return BTreeMap::new();
     }
     let file = match qos_class(pod) {
@@ -56,7 +56,7 @@ fn has_memory_qos(node: &Node) -> bool {
     node.memory_qos.is_some() && node.cgroup_version == CgroupVersion::V2
 }
 
-fn keeps_memory(node: &Node) -> bool {
+fn protects_memory(node: &Node) -> bool {
     let reservation = node.memory_qos.map(|qos| qos.reservation);
     has_memory_qos(node) && reservation == Some(MemoryReservation::TieredReservation)
 }
@@ -68,7 +68,7 @@ pub(crate) struct ClassValues {
     pub(crate) burstable: CgroupValues,
     pub(crate) best_effort: CgroupValues,
     /// The memory that is protected for the pods themselves; `None`: the node has no Memory QoS.
-    pub(crate) kept_memory: Option<KeptMemory>,
+    pub(crate) protected_memory: Option<ProtectedMemory>,
 }
 
 /// The values of the classes, computed from the active pods. `reserved`: the percentage of the memory requests of a class that is
@@ -107,7 +107,7 @@ pub(crate) fn of_classes<'a>(
             huge_pages: unbounded,
             ..CgroupValues::default()
         },
-        kept_memory: None,
+        protected_memory: None,
     };
     if let (Some(percent), Some(all)) = (reserved, allocatable_memory(node)) {
         let share = |requests: i64| requests / 100 * percent + requests % 100 * percent / 100;
@@ -116,16 +116,16 @@ pub(crate) fn of_classes<'a>(
         values.best_effort.memory = Some(of_burstable.saturating_sub(share(burstable)).max(0));
     }
     if has_memory_qos(node) {
-        let kept = match keeps_memory(node) {
-            true => KeptMemory { guaranteed, burstable },
-            false => KeptMemory::default(),
+        let kept = match protects_memory(node) {
+            true => ProtectedMemory { guaranteed, burstable },
+            false => ProtectedMemory::default(),
         };
         let file = |name: &str, value: i64| BTreeMap::from([(name.to_owned(), value.to_string())]);
         // Memory that is protected for pods must also be protected for their parents.
         let all = kept.guaranteed.saturating_add(kept.burstable);
         values.guaranteed.unified = file("memory.min", all);
         values.burstable.unified = file("memory.low", kept.burstable);
-        values.kept_memory = Some(kept);
+        values.protected_memory = Some(kept);
     }
     values
 }
@@ -273,16 +273,19 @@ mod tests {
         let classes = of_classes(pods.iter(), &node, None);
         assert_eq!(classes.guaranteed.unified, fixtures_list(&[("memory.min", "12288")]));
         assert_eq!(classes.burstable.unified, fixtures_list(&[("memory.low", "8192")]));
-        assert_eq!(classes.kept_memory, Some(KeptMemory { guaranteed: 4096, burstable: 8192 }));
+        assert_eq!(
+            classes.protected_memory,
+            Some(ProtectedMemory { guaranteed: 4096, burstable: 8192 })
+        );
         let none = with_memory_qos(MemoryReservation::None);
         let classes = of_classes(pods.iter(), &none, None);
         assert_eq!(classes.guaranteed.unified, fixtures_list(&[("memory.min", "0")]));
-        assert_eq!(classes.kept_memory, Some(KeptMemory::default()));
+        assert_eq!(classes.protected_memory, Some(ProtectedMemory::default()));
         assert_eq!(of_pod(&pods[0], &none, None).unified, BTreeMap::new());
         let mut v1 = node;
         v1.cgroup_version = CgroupVersion::V1;
         let classes = of_classes(pods.iter(), &v1, None);
-        assert!(classes.guaranteed.is_empty() && classes.kept_memory.is_none());
+        assert!(classes.guaranteed.is_empty() && classes.protected_memory.is_none());
     }
 
     #[rstest]
