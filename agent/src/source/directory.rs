@@ -20,7 +20,8 @@ use tokio_stream::StreamExt;
 use super::PodSource;
 use super::files::{Changed, ManifestFiles, ManifestMode};
 use super::merge::{
-    DuplicatePod, Kept, SourceKind, SourcePods, new_duplicates, reject_duplicates, small_change,
+    DuplicatePod, DuplicatePolicy, SourceKind, SourcePods, new_duplicates, reject_duplicates,
+    small_change,
 };
 use super::{Distinct, log_duplicates, log_updates};
 use crate::clock::{Clock, SystemClock};
@@ -144,7 +145,7 @@ impl DirectorySource {
                 if self.distinct.is_some() {
                     return pods;
                 }
-                let (accepted, rejected) = reject_duplicates(pods, Kept::First);
+                let (accepted, rejected) = reject_duplicates(pods, DuplicatePolicy::First);
                 if rejected.is_empty() {
                     self.distinct = Distinct::of(&accepted);
                 }

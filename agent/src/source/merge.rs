@@ -73,17 +73,17 @@ impl SourceKind {
     }
 
     /// A kubelet stores files by the names of their pods, where a later one replaces an earlier one.
-    fn kept(self) -> Kept {
+    fn duplicate_policy(self) -> DuplicatePolicy {
         match self {
-            Self::File => Kept::Last,
-            Self::Http | Self::Api => Kept::First,
+            Self::File => DuplicatePolicy::Last,
+            Self::Http | Self::Api => DuplicatePolicy::First,
         }
     }
 }
 
 /// Which of several pods with the same name is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum DuplicatePolicy {
     /// The first one.
     First,
     /// The last one.
@@ -138,7 +138,7 @@ impl SourcePods {
         pods: Vec<Pod>,
         now: Timestamp,
     ) -> (Vec<SourceUpdate>, Vec<DuplicatePod>) {
-        let (pods, rejected) = reject_duplicates(pods, source.kept());
+        let (pods, rejected) = reject_duplicates(pods, source.duplicate_policy());
         let source = source.as_str();
         let is_first = self.pods.is_none();
         let mut before = self.pods.take().unwrap_or_default();
@@ -189,15 +189,15 @@ impl SourcePods {
 
 /// Keeps one pod of each namespace and name.
 #[must_use]
-pub fn reject_duplicates(pods: Vec<Pod>, keep: Kept) -> (Vec<Pod>, Vec<DuplicatePod>) {
+pub fn reject_duplicates(pods: Vec<Pod>, policy: DuplicatePolicy) -> (Vec<Pod>, Vec<DuplicatePod>) {
     let mut kept: HashMap<(&str, &str), usize> = HashMap::with_capacity(pods.len());
     for (index, pod) in pods.iter().enumerate() {
         let name = (pod.namespace(), pod.name());
-        match keep {
-            Kept::First => {
+        match policy {
+            DuplicatePolicy::First => {
                 kept.entry(name).or_insert(index);
             }
-            Kept::Last => {
+            DuplicatePolicy::Last => {
                 kept.insert(name, index);
             }
         }
@@ -399,7 +399,7 @@ mod tests {
             "u1.yaml: pod default/a is also defined in u2.yaml, which is run instead"
         );
         let twins = vec![pod("u1", "a", "one"), pod("u2", "a", "two")];
-        let (kept, rejected) = reject_duplicates(twins, Kept::First);
+        let (kept, rejected) = reject_duplicates(twins, DuplicatePolicy::First);
         assert_eq!(kept[0].uid().as_str(), "u1");
         assert_eq!(
             rejected[0].to_string(),

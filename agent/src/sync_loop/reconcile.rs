@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::cri::PodRef;
 use crate::source::REMOVED;
-use crate::source::merge::{DuplicatePod, Kept, reject_duplicates};
+use crate::source::merge::{DuplicatePod, DuplicatePolicy, reject_duplicates};
 
 /// The last update sent to a worker.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,7 +98,7 @@ pub(crate) fn desired_pods(sources: &[Option<Arc<[Pod]>>]) -> (Vec<Pod>, Vec<Dup
         .filter(|pod| seen.insert(pod.uid()))
         .cloned()
         .collect();
-    let (mut pods, duplicates) = reject_duplicates(pods, Kept::First);
+    let (mut pods, duplicates) = reject_duplicates(pods, DuplicatePolicy::First);
     compact::sort_by(&mut pods, |one, other| created(one).cmp(&created(other)));
     (pods, duplicates)
 }
