@@ -7,7 +7,7 @@
 //! | `sync_loop` | sends each update to a pod's worker; pods with the same name wait for each other (`reconcile` ◆) |
 //! | `sync_loop::{orphans, housekeeping}` | finds and removes pods that no source has |
 //! | `sync_loop::monitor` | whether the sync loop makes progress: the agent's health |
-//! | `worker` | the lifecycle of one pod: `waiting`, `settling` ◆ and `starts` delay it, `rejected` handles a pod that the node does not admit |
+//! | `worker` | the lifecycle of one pod: `waiting`, `stabilization` ◆ and `starts` delay it, `rejected` handles a pod that the node does not admit |
 //! | [`decide`] ◆ | decides the next actions: plans, resizes, back-off of crashing containers (`backoff`; of image pulls: `images::decide`) |
 //! | `execute` | a plan's actions as CRI calls; `hook` runs lifecycle hooks |
 //! | [`cri`] | the trait [`cri::Cri`]; `grpc` calls a runtime, `operations` counts the calls, `wire` converts; no other file names wire types |

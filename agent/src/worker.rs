@@ -37,7 +37,7 @@ mod publishing;
 pub(crate) mod rejected;
 mod reporting;
 mod resizing;
-mod settling;
+mod stabilization;
 mod start_errors;
 pub(crate) mod starts;
 mod storage;
@@ -53,7 +53,7 @@ use probes::Probes;
 use publishing::{Published, gates_differ};
 use reporting::Timings;
 use resizing::Resizing;
-use settling::Settling;
+use stabilization::Stabilization;
 use start_errors::StartErrors;
 use starts::Turn;
 use storage::Storage;
@@ -116,7 +116,7 @@ struct Worker {
     volumes: Volumes,
     storage: Storage,
     reported: Reported,
-    settling: Settling,
+    stabilization: Stabilization,
     resizing: Resizing,
     /// Changes of the health of claims' devices.
     claim_health: Option<watch::Receiver<u64>>,
@@ -225,7 +225,7 @@ impl Worker {
             probes: Probes::default(),
             volumes,
             storage: Storage::default(),
-            settling: Settling::default(),
+            stabilization: Stabilization::default(),
             resizing,
             turn: None,
             next_work: WorkKind::Create,
@@ -307,9 +307,9 @@ impl Worker {
         let now = self.shared.clock.now();
         self.miss_remains(&pod, &observed, changed, now);
         let plan = self.plan(&pod, &observed, now);
-        let settles_at = self.settling.until(&plan, &observed, now);
-        let syncs = settles_at.is_none() && self.begin_sync(&observed, changed);
-        if settles_at.is_none() {
+        let stable_at = self.stabilization.until(&plan, &observed, now);
+        let syncs = stable_at.is_none() && self.begin_sync(&observed, changed);
+        if stable_at.is_none() {
             self.note_crash_backoffs(&plan, syncs);
         }
         let evicted = self.exceeds_storage(&pod, &observed).await;
@@ -334,7 +334,7 @@ impl Worker {
             return Synced::Phase(PhaseEvent::Finished);
         }
         self.run_probes(&pod, &observed);
-        if let Some(at) = settles_at {
+        if let Some(at) = stable_at {
             self.update_prober_between_publications();
             let until = Some(at);
             return Synced::Wait { until, now };
@@ -347,7 +347,7 @@ impl Worker {
             self.shared.cache.busy(&self.pod_ref.uid);
             self.reported.published.make_due();
             for id in plan.removed() {
-                self.settling.forget(id.as_str());
+                self.stabilization.forget(id.as_str());
             }
             Box::pin(self.execute(pod, observed, plan, &causes)).await;
             let causes = causes.and(std::mem::take(&mut self.hooks.failed));

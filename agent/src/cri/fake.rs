@@ -126,7 +126,7 @@ struct Inner {
     /// The number of started containers of each image.
     starts: Map<String, u64>,
     /// Containers that were started while another attempt of the same container was running.
-    twins: Vec<String>,
+    duplicate_attempts: Vec<String>,
     writes_logs: bool,
     down: bool,
     no_events: bool,
@@ -206,8 +206,8 @@ impl FakeCri {
 
     /// Containers that were started while another attempt of the same container was running, with their attempts.
     #[must_use]
-    pub fn twins(&self) -> Vec<String> {
-        self.lock().twins.clone()
+    pub fn duplicate_attempts(&self) -> Vec<String> {
+        self.lock().duplicate_attempts.clone()
     }
 
     /// The names and states of all containers and how many sandboxes are ready and not ready.

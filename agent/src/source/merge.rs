@@ -391,15 +391,15 @@ mod tests {
     #[test]
     fn one_pod_of_a_name_is_rejected_with_both_files() {
         let mut source = SourcePods::default();
-        let twins = vec![pod("u1", "a", "one"), pod("u2", "a", "two")];
-        let (updates, rejected) = source.merge(SourceKind::File, twins, Timestamp::UNIX_EPOCH);
+        let duplicates = vec![pod("u1", "a", "one"), pod("u2", "a", "two")];
+        let (updates, rejected) = source.merge(SourceKind::File, duplicates, Timestamp::UNIX_EPOCH);
         assert_eq!(updates[0].pods.len(), 1);
         assert_eq!(
             rejected[0].to_string(),
             "u1.yaml: pod default/a is also defined in u2.yaml, which is run instead"
         );
-        let twins = vec![pod("u1", "a", "one"), pod("u2", "a", "two")];
-        let (kept, rejected) = reject_duplicates(twins, DuplicatePolicy::First);
+        let duplicates = vec![pod("u1", "a", "one"), pod("u2", "a", "two")];
+        let (kept, rejected) = reject_duplicates(duplicates, DuplicatePolicy::First);
         assert_eq!(kept[0].uid().as_str(), "u1");
         assert_eq!(
             rejected[0].to_string(),

@@ -45,7 +45,7 @@ impl Worker {
         let mut failed = false;
         self.shared.cache.busy(&self.pod_ref.uid);
         for (id, name) in garbage.containers {
-            self.settling.forget(id.as_str());
+            self.stabilization.forget(id.as_str());
             let mut containers = observed.containers.iter();
             let seen = containers.find(|container| container.id == id);
             let is_unknown = seen.is_some_and(|seen| seen.state == ContainerState::Unknown);
@@ -61,7 +61,7 @@ impl Worker {
             self.seen.expected.add(Done::Remove { name, id });
         }
         for id in garbage.sandboxes {
-            self.settling.forget(id.as_str());
+            self.stabilization.forget(id.as_str());
             if self.noted(cri.stop_sandbox(&id).await) || self.noted(cri.remove_sandbox(&id).await)
             {
                 self.defer(HoldKey::Sandbox(id));

@@ -81,7 +81,7 @@ impl Worker {
         changed: bool,
         now: Timestamp,
     ) {
-        let remains = self.settling.see(observed, now);
+        let remains = self.stabilization.observe(observed, now);
         let Some(before) = self.reported.published.observed().filter(|_| !changed) else {
             return;
         };

@@ -39,7 +39,7 @@ impl Inner {
         let pod = container.listed.pod.uid.clone();
         if running.contains(&(pod.clone(), container.listed.name.clone())) {
             let attempt = container.spec.attempt;
-            self.twins.push(format!("{}/{attempt}", container.listed.name));
+            self.duplicate_attempts.push(format!("{}/{attempt}", container.listed.name));
         }
         container.listed.state = ListedState::Running;
         container.started_at = Some(now);

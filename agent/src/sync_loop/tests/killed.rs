@@ -227,7 +227,7 @@ async fn play(scenario: &Scenario, point: KillPoint) -> (Play, Outcome) {
     play.pause(true);
     play.until(scenario.done + SETTLING + REMOVING + COLLECTING).await;
     play.assert_removed();
-    assert_eq!(play.scene.fake.twins(), Vec::<String>::new());
+    assert_eq!(play.scene.fake.duplicate_attempts(), Vec::<String>::new());
     (play, outcome)
 }
 

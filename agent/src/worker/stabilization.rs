@@ -11,11 +11,11 @@ use crate::decide::plan::{PodPlan, SandboxStep, When};
 use crate::observed::Observed;
 
 /// The delay between the last end of a container or sandbox and the repair of its pod: the mean delay until a kubelet observes it.
-const SETTLE: SignedDuration = SignedDuration::from_millis(500);
+const STABILIZATION_WINDOW: SignedDuration = SignedDuration::from_millis(500);
 
 /// The last observed state of a pod, and when ends and removals were observed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Settling {
+pub(super) struct Stabilization {
     /// The ids of containers and sandboxes, and whether each runs or is ready. A list, because a map has room for eleven entries at
     /// least.
     seen: Vec<(String, bool)>,
@@ -23,15 +23,15 @@ pub(super) struct Settling {
     last_loss: Option<Timestamp>,
 }
 
-impl Settling {
+impl Stabilization {
     /// Records an observation. Returns the ids of removed containers and sandboxes that had ended before.
-    pub(super) fn see(&mut self, observed: &Observed, now: Timestamp) -> Vec<String> {
+    pub(super) fn observe(&mut self, observed: &Observed, now: Timestamp) -> Vec<String> {
         let containers = observed.containers.iter();
         let containers = containers.map(|seen| (seen.id.to_string(), seen.state.is_running()));
         let sandboxes = observed.sandboxes.iter();
         let sandboxes = sandboxes.map(|seen| (seen.id.to_string(), seen.ready));
         let present: Vec<_> = containers.chain(sandboxes).collect();
-        let mut remains = Vec::new();
+        let mut removed = Vec::new();
         for (id, ran) in &self.seen {
             let now_seen = present.iter().find(|(present, _)| present == id);
             match now_seen.map(|(_, runs)| runs) {
@@ -40,13 +40,13 @@ impl Settling {
                 None => {
                     self.last_loss = Some(now);
                     if !ran {
-                        remains.push(id.clone());
+                        removed.push(id.clone());
                     }
                 }
             }
         }
         self.seen = present;
-        remains
+        removed
     }
 
     /// Removes an object that the agent itself removes, so that its removal is not observed as a loss.
@@ -69,10 +69,10 @@ impl Settling {
         let ends = exits.map(|exit| exit.finished_at).chain(self.last_end).filter(|_| repairs);
         // A removal may be the first step of the pod's removal.
         let loss = self.last_loss.filter(|_| repairs || starts_now().next().is_some());
-        let settled = ends.chain(loss).max()?.checked_add(SETTLE).ok()?;
+        let stable_at = ends.chain(loss).max()?.checked_add(STABILIZATION_WINDOW).ok()?;
         // The runtime's clock may differ.
-        let latest = after(now, SETTLE.unsigned_abs());
-        (now < settled).then(|| settled.min(latest))
+        let latest = after(now, STABILIZATION_WINDOW.unsigned_abs());
+        (now < stable_at).then(|| stable_at.min(latest))
     }
 }
 
@@ -123,13 +123,13 @@ mod tests {
         for (observed, now, expected) in table {
             let plan = plan::plan(&pod, &observed, &History::default(), at(now));
             assert!(plan.does_something());
-            let settles = Settling::default().until(&plan, &observed, at(now));
-            assert_eq!(settles, expected.map(at), "{now} {observed:?}");
+            let stable_at = Stabilization::default().until(&plan, &observed, at(now));
+            assert_eq!(stable_at, expected.map(at), "{now} {observed:?}");
         }
     }
 
     #[test]
-    fn repair_waits_half_a_second_after_the_last_look_at_which_something_was_gone() {
+    fn repair_waits_half_a_second_after_the_last_observed_removal() {
         let pod = pod();
         let without_container =
             |ready: bool| Observed { containers: Vec::new(), ..ended(ready, 0) };
@@ -143,21 +143,21 @@ mod tests {
             (nothing.clone(), 3700, Some(4200)),
             (nothing, 4200, None),
         ];
-        let mut settling = Settling::default();
+        let mut stabilization = Stabilization::default();
         for (observed, now, expected) in table {
-            settling.see(&observed, at(now));
+            stabilization.observe(&observed, at(now));
             let plan = plan::plan(&pod, &observed, &History::default(), at(now));
             assert!(plan.does_something());
-            let settles = settling.until(&plan, &observed, at(now));
-            assert_eq!(settles, expected.map(at), "{now} {observed:?}");
+            let stable_at = stabilization.until(&plan, &observed, at(now));
+            assert_eq!(stable_at, expected.map(at), "{now} {observed:?}");
         }
         // Removals by the agent itself cause no delay.
-        let mut settling = Settling::default();
-        settling.see(&ended(true, 0), at(2000));
-        settling.forget("c");
+        let mut stabilization = Stabilization::default();
+        stabilization.observe(&ended(true, 0), at(2000));
+        stabilization.forget("c");
         let left = without_container(true);
-        settling.see(&left, at(3000));
+        stabilization.observe(&left, at(3000));
         let plan = plan::plan(&pod, &left, &History::default(), at(3000));
-        assert_eq!(settling.until(&plan, &left, at(3000)), None);
+        assert_eq!(stabilization.until(&plan, &left, at(3000)), None);
     }
 }
