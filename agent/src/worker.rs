@@ -55,7 +55,7 @@ use reporting::Timings;
 use resizing::Resizing;
 use stabilization::Stabilization;
 use start_errors::StartErrors;
-use starts::Turn;
+use starts::StartSlot;
 use storage::Storage;
 use volumes::Volumes;
 
@@ -76,7 +76,7 @@ pub(crate) fn run(
     // Created outside the task, which would otherwise keep the memory of the arguments as long as it runs.
     let mut worker = Worker::new(shared, item, updates);
     async move {
-        worker.turn = worker.shared.starts.turn(&*worker.shared.clock).await;
+        worker.start_slot = worker.shared.starts.acquire(&*worker.shared.clock).await;
         worker.run_phases().await;
         worker.shared.prober.remove(&worker.pod_ref.uid);
         worker.shared.tokens.forget(&worker.pod_ref.uid);
@@ -121,7 +121,7 @@ struct Worker {
     /// Changes of the health of claims' devices.
     claim_health: Option<watch::Receiver<u64>>,
     /// Its slot for starting, until it is idle.
-    turn: Turn,
+    start_slot: StartSlot,
     /// The kind of the next sync.
     next_work: WorkKind,
 }
@@ -227,7 +227,7 @@ impl Worker {
             storage: Storage::default(),
             stabilization: Stabilization::default(),
             resizing,
-            turn: None,
+            start_slot: None,
             next_work: WorkKind::Create,
             claim_health,
         }
@@ -253,7 +253,7 @@ impl Worker {
                 Phase::Gone => return,
             };
             self.phase = self.phase.on(event);
-            self.turn = None;
+            self.start_slot = None;
         }
     }
 
@@ -264,7 +264,7 @@ impl Worker {
                 Synced::Phase(event) => return event,
                 Synced::Again => {}
                 Synced::Wait { until, now } => {
-                    self.turn = None;
+                    self.start_slot = None;
                     self.wait(until, now).await;
                 }
             }
@@ -300,7 +300,7 @@ impl Worker {
     /// Syncs the pod with this snapshot.
     async fn sync_with(&mut self, pod: Pod, snapshot: Snapshot) -> Synced {
         let observed = self.observe(&snapshot);
-        self.settle(&observed);
+        self.check_effects(&observed);
         self.follow_resize(&pod, &observed);
         let changed = self.observe_events(&observed);
         Box::pin(self.refresh_volumes(&pod, &observed)).await;

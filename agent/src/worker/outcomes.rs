@@ -145,7 +145,7 @@ impl Worker {
     }
 
     /// Compares the successful calls with the state observed afterwards.
-    pub(super) fn settle(&mut self, observed: &Observed) {
+    pub(super) fn check_effects(&mut self, observed: &Observed) {
         let expected = std::mem::take(&mut self.seen.expected);
         for (id, key) in expected.failed_attempts {
             let mut attempts = observed.containers.iter();

@@ -90,10 +90,10 @@ impl StartErrors {
     }
 }
 
-/// `wait` plus up to half of it, derived from `seed` and `turn`, so that pods that failed together do not retry together.
-pub(crate) fn jittered(wait: Duration, seed: &str, turn: u64) -> Duration {
+/// `wait` plus up to half of it, derived from `seed` and `attempt`, so that pods that failed together do not retry together.
+pub(crate) fn jittered(wait: Duration, seed: &str, attempt: u64) -> Duration {
     let mut hasher = DefaultHasher::new();
-    (seed, turn).hash(&mut hasher);
+    (seed, attempt).hash(&mut hasher);
     let share =
         f64::from(u32::try_from(hasher.finish() >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX);
     wait.mul_f64(1.0 + share / 2.0)
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn jitter_adds_up_to_half() {
         let retry = Duration::from_secs(10);
-        let waits: Vec<_> = (0..1000).map(|turn| jittered(retry, "u", turn)).collect();
+        let waits: Vec<_> = (0..1000).map(|attempt| jittered(retry, "u", attempt)).collect();
         assert!(waits.iter().all(|wait| (10.0..=15.0).contains(&wait.as_secs_f64())));
         let mean = waits.iter().map(Duration::as_secs_f64).sum::<f64>() / 1000.0;
         assert!((12.0..13.0).contains(&mean), "{mean}");

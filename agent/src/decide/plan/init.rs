@@ -219,7 +219,7 @@ impl InitStep {
             let is_considered = seen.state.is_running()
                 && self.kills.iter().all(|kill| kill.id != seen.id)
                 && if is_sidecar(container) {
-                    is_settled(container, seen, observed)
+                    has_started_and_is_live(container, seen, observed)
                 } else {
                     !self.initialized
                 };
@@ -258,7 +258,11 @@ impl InitStep {
 }
 
 /// Whether a running sidecar has started and is live, according to its probes.
-fn is_settled(container: &Container, seen: &ObservedContainer, observed: &Observed) -> bool {
+fn has_started_and_is_live(
+    container: &Container,
+    seen: &ObservedContainer,
+    observed: &Observed,
+) -> bool {
     let probes = observed.probes.get(&seen.id).copied().unwrap_or_default();
     let started = container.startup_probe.is_none() || probes.startup == Some(ProbeResult::Success);
     started && (container.liveness_probe.is_none() || probes.liveness.is_some())
