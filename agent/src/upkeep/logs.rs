@@ -29,11 +29,11 @@ pub(crate) async fn run(
     rotation: LogRotation,
     reports: watch::Receiver<Arc<Reports>>,
 ) {
-    let keeper = LogKeeper { cri, clock: Arc::clone(&clock), rotation };
+    let manager = ContainerLogManager { cri, clock: Arc::clone(&clock), rotation };
     loop {
         clock.sleep_until(after(clock.now(), rotation.period)).await;
         let logs = running(&reports.borrow());
-        keeper.look(logs).await;
+        manager.rotate_all(logs).await;
     }
 }
 
@@ -49,15 +49,15 @@ fn running(reports: &Reports) -> Vec<(ContainerId, PathBuf)> {
     with_log.collect()
 }
 
-struct LogKeeper {
+struct ContainerLogManager {
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
     rotation: LogRotation,
 }
 
-impl LogKeeper {
+impl ContainerLogManager {
     /// Rotates each log that is too large. A failed rotation is retried at the next check.
-    async fn look(&self, mut logs: Vec<(ContainerId, PathBuf)>) {
+    async fn rotate_all(&self, mut logs: Vec<(ContainerId, PathBuf)>) {
         // Checks all of them in one blocking task; most checks find nothing to do.
         let max_size = self.rotation.max_size;
         let large = blocking(move || {

@@ -120,7 +120,7 @@ impl PodCgroups {
         let mut open = enforced;
         loop {
             self.enforce(&mut open, &events).await;
-            self.weigh(Weigh::Always).await;
+            self.update_weights(WeightUpdate::Always).await;
             clock.sleep_until(after(clock.now(), PERIOD)).await;
         }
     }
@@ -144,7 +144,7 @@ impl PodCgroups {
                 }
                 Err(error) => {
                     let message = format!("{}: {error}", enforced.failed);
-                    if !std::mem::replace(&mut enforced.is_told, true) {
+                    if !std::mem::replace(&mut enforced.is_reported, true) {
                         tracing::warn!(path = enforced.path, %error, "failed to limit cgroup; will retry every minute");
                     }
                     let reason = "FailedNodeAllocatableEnforcement";
@@ -156,9 +156,9 @@ impl PodCgroups {
     }
 
     /// Sets the weights and limits of the classes from the active pods.
-    async fn weigh(&self, when: Weigh) {
+    async fn update_weights(&self, when: WeightUpdate) {
         let inner = Arc::clone(&self.0);
-        blocking(move || inner.weigh(when)).await;
+        blocking(move || inner.update_weights(when)).await;
     }
 
     /// Creates the cgroup of a pod before its sandbox, or re-creates that of a pod with a sandbox. `quota`: whether its CPU quota
@@ -173,7 +173,7 @@ impl PodCgroups {
             if has_sandbox && inner.groups.exists(&path) {
                 return Ok(());
             }
-            inner.weigh(Weigh::NewPods);
+            inner.update_weights(WeightUpdate::NewPods);
             let node = Node { cpu_quota: quota, ..inner.node.clone() };
             let values = of_pod(&pod, &node, inner.config.pod_pids_limit);
             inner.groups.make(&path, &values)
@@ -201,7 +201,7 @@ impl PodCgroups {
         let (inner, uid) = (Arc::clone(&self.0), uid.clone());
         blocking(move || {
             inner.destroy(&uid)?;
-            inner.weigh(Weigh::NewPods);
+            inner.update_weights(WeightUpdate::NewPods);
             Ok(())
         })
         .await
@@ -241,18 +241,18 @@ impl PodCgroups {
 
 /// When the weights of classes are updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weigh {
+enum WeightUpdate {
     Always,
     /// Only if the sources' pods have changed since the last update: many pods may start at the same time.
     NewPods,
 }
 
 impl Inner {
-    fn weigh(&self, when: Weigh) {
+    fn update_weights(&self, when: WeightUpdate) {
         let pods = Arc::clone(&self.pods.borrow());
         let mut weighted = self.weighted.lock().unwrap_or_else(PoisonError::into_inner);
         let are_known = weighted.as_ref().is_some_and(|known| Arc::ptr_eq(known, &pods));
-        if when == Weigh::NewPods && are_known {
+        if when == WeightUpdate::NewPods && are_known {
             return;
         }
         let classes = {
@@ -351,7 +351,7 @@ pub(crate) struct Enforced {
     done: String,
     failed: String,
     /// Whether a failure was logged.
-    is_told: bool,
+    is_reported: bool,
 }
 
 /// ◆ The limits of all pods, and of reserved resources, as far as they are enforced. `capacity` has the number of processes as
@@ -377,7 +377,7 @@ pub(crate) fn enforced(
         done: "Updated Node Allocatable limit across pods".to_owned(),
         failed: format!("Failed to update Node Allocatable Limits {path:?}"),
         path,
-        is_told: false,
+        is_reported: false,
     }];
     let named = [
         ("system", "System", &enforcement.system_reserved, &rules.system_reserved),
@@ -394,7 +394,7 @@ pub(crate) fn enforced(
                     "Failed to enforce {title} Reserved{kind} Cgroup Limits on {path:?}"
                 ),
                 path: path.clone(),
-                is_told: false,
+                is_reported: false,
             });
         }
     }

@@ -54,16 +54,16 @@ impl ShutdownWatch {
         if let Some(times) = blocking(move || read(&file)).await {
             self.times.send_replace(times);
         }
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             match self.begin().await {
                 Ok((events, lock)) => {
-                    is_told = false;
+                    is_reported = false;
                     self.follow(events, lock).await;
                     tracing::warn!("lost the connection to systemd-logind; connecting again");
                 }
-                Err(error) if !is_told => {
-                    is_told = true;
+                Err(error) if !is_reported => {
+                    is_reported = true;
                     tracing::warn!(
                         %error,
                         "pods are not ended when the machine shuts down, until systemd-logind can be reached: run it, or leave shutdownGracePeriod out"

@@ -18,12 +18,12 @@ use crate::reporting::report::{ContainerReport, PodReport};
 const ROTATION: LogRotation =
     LogRotation { max_size: 100, max_files: 4, period: Duration::from_secs(10) };
 
-fn keeper() -> (LogKeeper, FakeCri) {
+fn manager() -> (ContainerLogManager, FakeCri) {
     let clock: Arc<dyn Clock> =
         Arc::new(TokioClock::starting_at("2026-01-02T03:04:05Z".parse().unwrap()));
     let fake = FakeCri::new(Arc::clone(&clock));
-    let keeper = LogKeeper { cri: Arc::new(fake.clone()), clock, rotation: ROTATION };
-    (keeper, fake)
+    let manager = ContainerLogManager { cri: Arc::new(fake.clone()), clock, rotation: ROTATION };
+    (manager, fake)
 }
 
 fn files(directory: &TempDir) -> Vec<String> {
@@ -38,15 +38,15 @@ fn files(directory: &TempDir) -> Vec<String> {
 async fn log_is_rotated_when_it_is_large_and_older_ones_are_compressed() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("0.log");
-    let (keeper, _fake) = keeper();
+    let (manager, _fake) = manager();
     let id = ContainerId::new("c1");
     fs::write(&log, [b'x'; 99]).unwrap();
-    keeper.rotate(&id, &log).await.unwrap();
+    manager.rotate(&id, &log).await.unwrap();
     assert_eq!(files(&directory), ["0.log"], "it is not large enough");
 
     for turn in 0..4 {
         fs::write(&log, vec![b'0' + turn; 100]).unwrap();
-        keeper.rotate(&id, &log).await.unwrap();
+        manager.rotate(&id, &log).await.unwrap();
         tokio::time::advance(Duration::from_secs(1)).await;
     }
     let kept = ["0.log.20260102-030406.gz", "0.log.20260102-030407.gz", "0.log.20260102-030408"];
@@ -61,10 +61,10 @@ async fn log_is_rotated_when_it_is_large_and_older_ones_are_compressed() {
 async fn log_keeps_its_name_when_the_runtime_does_not_reopen_it() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("0.log");
-    let (keeper, fake) = keeper();
+    let (manager, fake) = manager();
     fake.fail("ReopenContainerLog", 1, Code::NotFound, "no such container");
     fs::write(&log, [b'x'; 100]).unwrap();
-    let error = keeper.rotate(&ContainerId::new("c1"), &log).await.unwrap_err();
+    let error = manager.rotate(&ContainerId::new("c1"), &log).await.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.contains("no such container"), "{cause}");
     assert_eq!(files(&directory), ["0.log"]);
@@ -125,8 +125,8 @@ async fn logs_of_running_containers_are_rotated() {
     for report in [report("web", false, web), report("removed", true, gone)] {
         reports.insert_mut(report.uid.clone(), report);
     }
-    let (keeper, _fake) = keeper();
-    keeper.look(running(&reports)).await;
+    let (manager, _fake) = manager();
+    manager.rotate_all(running(&reports)).await;
     let kept = ["ended", "gone", "large.20260102-030405", "small"];
     assert_eq!(files(&directory), kept);
 }
