@@ -112,7 +112,7 @@ impl Evictor {
                 None => tokio::select! {
                     () = self.clock.sleep_until(after(self.clock.now(), PERIOD)) => {}
                     () = memory.notifications.crossed() => {
-                        tracing::info!("the kernel notifies of memory in use");
+                        tracing::info!("received memory threshold notification from the kernel");
                     }
                 },
             }

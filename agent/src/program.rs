@@ -18,7 +18,7 @@ pub enum ProgramError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// It printed too much, and was killed.
-    #[error("it printed more than {} MiB", PRINTED >> 20)]
+    #[error("output exceeds {} MiB", PRINTED >> 20)]
     Printed,
 }
 
@@ -77,7 +77,7 @@ mod tests {
     async fn program_that_prints_without_end_is_killed() {
         for script in ["exec cat /dev/zero", "exec cat /dev/zero >&2"] {
             let error = output(shell(script), b"").await.unwrap_err();
-            assert_eq!(error.to_string(), "it printed more than 16 MiB");
+            assert_eq!(error.to_string(), "output exceeds 16 MiB");
         }
     }
 

@@ -298,7 +298,7 @@ fn warn_of_memory_qos(qos: MemoryQos, version: CgroupVersion, per_qos: bool) {
         // A kubelet sets memory.min and memory.low of pods and QoS classes too.
         (CgroupVersion::V2, MemoryReservation::TieredReservation) if !per_qos => {
             tracing::warn!(
-                "TieredReservation is asked for containers alone: memory is kept for them as far as memory.min and memory.low of the cgroups above allow"
+                "TieredReservation applies only to containers: memory.min and memory.low of the parent cgroups may limit it"
             );
         }
         (CgroupVersion::V2, _) => {}

@@ -381,7 +381,7 @@ impl SyncLoop {
                 let wait = self.shared.config.retry_after_error;
                 let wait = worker::jittered(wait, uid.as_str(), self.deferred_starts);
                 let until = after(self.shared.clock.now(), wait);
-                tracing::info!(pod = %uid, %until, "pod waits for another of its name to end");
+                tracing::info!(pod = %uid, %until, "pod waits for another pod with the same name to terminate");
                 self.waiting.insert(uid, StartWait::Until(until));
             }
             WorkerAction::Update(pod) => {

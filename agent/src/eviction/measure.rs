@@ -52,7 +52,7 @@ impl Known {
             }
             Err(error) => {
                 if self.absent.insert(what) {
-                    tracing::warn!(what, %error, "failed to measure the node; no pod is evicted for want of it");
+                    tracing::warn!(what, %error, "failed to measure the node; no pod is evicted on this measurement");
                 }
                 None
             }
@@ -124,7 +124,7 @@ impl Evictor {
     /// The runtime's directory of images, and that of writable layers if the runtime reports it separately.
     async fn places(&self) -> Result<(PathBuf, Option<PathBuf>), String> {
         let images = self.cri.image_fs_info().await.map_err(|error| error.to_string())?;
-        let images = first(images).ok_or("the runtime reports no file system of images")?;
+        let images = first(images).ok_or("the runtime reports no image filesystem")?;
         let containers = self.cri.container_fs_info().await.map_err(|error| error.to_string())?;
         Ok((images, first(containers)))
     }

@@ -114,7 +114,7 @@ pub(crate) async fn expand(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) -> b
                 let error = MountError { volume: volume.name, source: error.into() };
                 let message = chain(&error);
                 if waits {
-                    tracing::info!(pod = %pod.full_name(), reason = %message, "volume may have to be expanded; will retry");
+                    tracing::info!(pod = %pod.full_name(), reason = %message, "volume is not ready to be expanded; will retry");
                     continue;
                 }
                 tracing::warn!(pod = %pod.full_name(), error = %message, "failed to expand volume");
@@ -244,7 +244,7 @@ pub(super) fn record(shared: &Shared, pod: &Pod, failed: &[MountError]) {
         let of_driver =
             if let VolumeError::Driver(error) = &error.source { Some(error) } else { None };
         if of_driver.is_some_and(|error| error.waits) {
-            tracing::info!(pod = %pod.full_name(), reason = %message, "volume is not there yet; will retry");
+            tracing::info!(pod = %pod.full_name(), reason = %message, "volume is not ready to be mounted; will retry");
             continue;
         }
         tracing::warn!(pod = %pod.full_name(), error = %message, "failed to prepare volume");

@@ -41,7 +41,7 @@ pub(crate) struct CollectUnused(pub(crate) oneshot::Sender<()>);
 enum CollectError {
     #[error("failed to observe images")]
     Observe(#[source] CriError),
-    #[error("the runtime reports no file system of images")]
+    #[error("the runtime reports no image filesystem")]
     NoImageFs,
     #[error(transparent)]
     NoCapacity(#[from] garbage::NoCapacity),

@@ -147,19 +147,19 @@ enum ProviderError {
     Spawn(#[source] io::Error),
     #[error(transparent)]
     Program(ProgramError),
-    #[error("it did not end within {} s", TIMEOUT.as_secs())]
+    #[error("timed out after {} s", TIMEOUT.as_secs())]
     Timeout,
-    #[error("it failed with {status}: {stderr}")]
+    #[error("exited with {status}: {stderr}")]
     Failed { status: String, stderr: String },
     #[error(transparent)]
     Response(ResponseError),
-    #[error("the pod has a service account, and tokens of service accounts need an API server")]
+    #[error("service account tokens need an API server")]
     NoServiceAccounts,
     #[error("failed to get service account: {0}")]
     Account(String),
     #[error("failed to get service account token: {0}")]
     Token(String),
-    #[error("its response has the token as a password, which it may with cacheType: Token alone")]
+    #[error("the response returns the token as a password, which needs cacheType: Token")]
     ReturnedToken,
 }
 

@@ -80,7 +80,7 @@ impl fmt::Display for FieldProblems {
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletConfigError {
     /// It is not YAML.
-    #[error("it is not valid YAML or JSON: {0}")]
+    #[error("invalid YAML or JSON: {0}")]
     Syntax(String),
     /// It is another kind of document.
     #[error("expected apiVersion {API_VERSION} and kind {KIND}")]

@@ -334,7 +334,7 @@ impl ObjectsFile {
         if !parsed.pods.is_empty() || !parsed.workloads.is_empty() {
             tracing::warn!(
                 file = name,
-                "ignoring pods among the objects: put them into --manifests"
+                "ignored pods in the objects directory; move them to --manifests"
             );
         }
         if !parsed.problems.is_empty() {

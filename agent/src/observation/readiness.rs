@@ -127,7 +127,7 @@ pub(crate) async fn run(
             tokio::select! {
                 status = &mut answer, if !answered => {
                     if let Err(error) = &status {
-                        tracing::warn!(%error, "failed to ask the runtime for its status");
+                        tracing::warn!(%error, "failed to get the runtime status");
                     }
                     answered = true;
                     health.answered(&status, clock.now());
@@ -153,7 +153,7 @@ fn publish(readiness: &watch::Sender<Readiness>, new: Readiness) {
         let changed = *old != new;
         if old.runtime != new.runtime {
             match &new.runtime {
-                Some(why) => tracing::warn!(why, "pods are left alone"),
+                Some(why) => tracing::warn!(why, "runtime is not ready; pods are not synced"),
                 None => tracing::info!("the runtime is ready"),
             }
         }

@@ -108,7 +108,7 @@ impl UserNamespaces {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "ignored the ids of a pod"
+                    "ignored unreadable user namespace record"
                 );
                 None
             }

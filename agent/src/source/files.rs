@@ -328,13 +328,13 @@ impl ManifestFile {
             tracing::error!("{problem}");
         }
         for object in &parsed.objects {
-            tracing::error!(path = %path.display(), object = object.full_name(), "ignored object: a source of pods has only pods; use --objects");
+            tracing::error!(path = %path.display(), object = object.full_name(), "ignored object: a pod source accepts only pods; use --objects");
         }
         for workload in &parsed.workloads {
-            tracing::error!(path = %path.display(), object = workload.full_name(), "ignored object: a source of pods has only pods; run it with crib run");
+            tracing::error!(path = %path.display(), object = workload.full_name(), "ignored object: a pod source accepts only pods; run it with crib run");
         }
         for other in &parsed.skipped {
-            tracing::error!(path = %path.display(), kind = other.kind, name = other.name, "ignored object: a source of pods has only pods; run it with crib run");
+            tracing::error!(path = %path.display(), kind = other.kind, name = other.name, "ignored object: a pod source accepts only pods; run it with crib run");
         }
         // A file is briefly empty while an editor writes it; that must not terminate its pods.
         if text.trim().is_empty() {

@@ -57,15 +57,15 @@ pub enum UrlSourceError {
 enum FetchError {
     #[error("failed to fetch manifest")]
     Http(#[from] fetch::FetchError),
-    #[error("the manifest did not come within {TIMEOUT:?}")]
+    #[error("timed out after {TIMEOUT:?}")]
     Timeout,
     #[error("stopped after {REDIRECTS} redirects")]
     Redirects,
-    #[error("the server answered {0}")]
+    #[error("server returned {0}")]
     Status(StatusCode),
-    #[error("the answer has 10 MiB or more")]
+    #[error("response body is 10 MiB or larger")]
     TooLarge,
-    #[error("the answer is empty")]
+    #[error("response body is empty")]
     Empty,
     #[error("manifest is rejected: {0}")]
     Rejected(Rejected),

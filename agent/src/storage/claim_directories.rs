@@ -40,10 +40,10 @@ pub enum DirectoryError {
         source: io::Error,
     },
     /// Pods use the volume.
-    #[error("volume {0} is in use: end the pods that use it first")]
+    #[error("volume {0} is in use: stop the pods that use it first")]
     InUse(ClaimName),
     /// There is no such volume.
-    #[error("there is no volume {0}")]
+    #[error("volume {0} not found")]
     NotFound(ClaimName),
 }
 

@@ -117,9 +117,9 @@ fn rotated_name(log: &Path, now: Timestamp) -> PathBuf {
 /// Why a log was not rotated.
 #[derive(Debug, thiserror::Error)]
 enum RotateError {
-    #[error("changing the files of the log")]
+    #[error("failed to change the log files")]
     Files(#[from] io::Error),
-    #[error("having the runtime open the log anew")]
+    #[error("failed to reopen the log")]
     Reopen(#[from] crate::cri::CriError),
 }
 

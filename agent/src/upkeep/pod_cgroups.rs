@@ -85,7 +85,7 @@ impl PodCgroups {
             if let Err(error) = groups.make(path, &none) {
                 tracing::warn!(
                     %error,
-                    "the agent cannot make the cgroups of pods, and leaves them to the runtime: run it as root with a writable /sys/fs/cgroup, \
+                    "failed to create pod cgroups, leaving them to the runtime: run the agent as root with a writable /sys/fs/cgroup, \
                      and with systemd for the systemd driver, or set cgroupsPerQOS: false"
                 );
                 return None;
@@ -94,7 +94,7 @@ impl PodCgroups {
         let lacks = groups.lacks();
         if !lacks.is_empty() {
             let lacks = lacks.join("; ");
-            tracing::warn!(lacks, "pods are not limited by every controller");
+            tracing::warn!(lacks, "cgroup controllers are missing; pods are not limited by them");
         }
         let inner = Inner {
             groups,
@@ -273,7 +273,7 @@ impl Inner {
         let mut failed = false;
         for (path, values) in all_values.into_iter().filter(|(_, values)| !values.is_empty()) {
             if let Err(error) = self.set_class(path, values) {
-                tracing::warn!(path, %error, "failed to set values of the cgroup of a QoS class; will retry");
+                tracing::warn!(path, %error, "failed to update cgroup of QoS class; will retry");
                 failed = true;
             }
         }
@@ -312,7 +312,7 @@ impl Inner {
             let names = match self.groups.children(class) {
                 Ok(names) => names,
                 Err(error) => {
-                    tracing::warn!(%error, "failed to look for cgroups of unknown pods");
+                    tracing::warn!(%error, "failed to list cgroups of unknown pods");
                     continue;
                 }
             };

@@ -60,13 +60,13 @@ impl ShutdownWatch {
                 Ok((events, lock)) => {
                     is_reported = false;
                     self.follow(events, lock).await;
-                    tracing::warn!("lost the connection to systemd-logind; connecting again");
+                    tracing::warn!("lost the connection to systemd-logind; reconnecting");
                 }
                 Err(error) if !is_reported => {
                     is_reported = true;
                     tracing::warn!(
                         %error,
-                        "pods are not ended when the machine shuts down, until systemd-logind can be reached: run it, or leave shutdownGracePeriod out"
+                        "failed to connect to systemd-logind; pods are not terminated before a shutdown: start systemd-logind, or remove shutdownGracePeriod"
                     );
                 }
                 Err(_) => {}
@@ -111,7 +111,7 @@ impl ShutdownWatch {
         while let Some(begins) = events.recv().await {
             let what = if begins { "shutdown event" } else { "shutdown cancellation" };
             let message = format!("Shutdown manager detected {what}");
-            tracing::info!(begins, "the machine shuts down, or goes on");
+            tracing::info!(begins, "shutdown state changed");
             self.events.of_node(&self.node_name, EventType::Normal, "Shutdown", message);
             self.shutting_down.send_replace(begins);
             if begins {
@@ -125,7 +125,7 @@ impl ShutdownWatch {
                 let logind = Arc::clone(&self.logind);
                 match blocking(move || logind.inhibit()).await {
                     Ok(held) => lock = Some(held),
-                    Err(error) => tracing::warn!(%error, "failed to delay the next shutdown"),
+                    Err(error) => tracing::warn!(%error, "failed to inhibit the next shutdown"),
                 }
             }
         }
@@ -136,7 +136,7 @@ impl ShutdownWatch {
         self.times.send_replace(times);
         let file = self.state_file.clone();
         if let Err(error) = blocking(move || write(&file, times)).await {
-            tracing::warn!(%error, file = %self.state_file.display(), "failed to keep the times of the shutdown");
+            tracing::warn!(%error, file = %self.state_file.display(), "failed to store the shutdown times");
         }
     }
 
@@ -150,7 +150,7 @@ impl ShutdownWatch {
         for group in groups(&self.periods, active) {
             for pod in &group.pods {
                 let grace = group.grace(pod);
-                tracing::info!(pod = %pod.full_name(), grace, "ending pod before the machine shuts down");
+                tracing::info!(pod = %pod.full_name(), grace, "terminating pod before shutdown");
                 // The send fails only if the agent ends.
                 let _ = self.evictions.send((pod.uid().clone(), Eviction::of_shutdown(grace)));
             }
@@ -159,7 +159,7 @@ impl ShutdownWatch {
                 () = self.ended(&group) => {}
                 () = self.clock.sleep_until(end) => {
                     let seconds = group.period.seconds;
-                    tracing::warn!(priority = group.period.priority, seconds, "pods have not ended in time");
+                    tracing::warn!(priority = group.period.priority, seconds, "timed out waiting for pods to terminate before shutdown");
                 }
             }
         }

@@ -254,7 +254,7 @@ impl Worker {
         if let Some(previous) = previous.or(pod.api().status.as_ref())
             && let Some(container) = illegal_restart(pod, previous, &status)
         {
-            tracing::error!(pod = %pod.full_name(), container, "kept the last status: the container ended for good, and the new status restarts it");
+            tracing::error!(pod = %pod.full_name(), container, "kept the last status: terminated container cannot return to a non-terminated state");
             return previous.clone();
         }
         recorded(pod, status, previous, self.shared.clock.now())

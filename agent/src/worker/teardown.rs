@@ -242,7 +242,7 @@ impl Worker {
             match claims.unprepare(self.uid()).await {
                 Ok(()) => return,
                 Err(error) => {
-                    tracing::warn!(pod = %self.uid(), error, "failed to undo the preparation of ResourceClaims; will retry");
+                    tracing::warn!(pod = %self.uid(), error, "failed to unprepare ResourceClaims; will retry");
                     self.pause(failures).await;
                 }
             }

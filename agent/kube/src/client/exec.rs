@@ -113,7 +113,7 @@ mod tests {
     async fn plugin_that_prints_without_end_is_killed() {
         for script in ["exec cat /dev/zero", "exec cat /dev/zero >&2"] {
             let error = plugin(script).credential().await.unwrap_err().to_string();
-            let expected = "failed to get a credential from plugin sh: it printed more than 16 MiB";
+            let expected = "failed to get a credential from plugin sh: output exceeds 16 MiB";
             assert_eq!(error, expected);
         }
     }

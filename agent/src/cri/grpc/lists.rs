@@ -90,7 +90,7 @@ impl GrpcCri {
         Ok(answer.containers)
     }
 
-    /// A streamed list, counted as the call that it replaces; `None` if the runtime does not stream lists: it is not asked again.
+    /// A streamed list, counted as the call that it replaces; `None` if the runtime does not support it: then it is not tried again.
     async fn streamed<T: Send>(
         &self,
         call: &'static str,
@@ -99,10 +99,10 @@ impl GrpcCri {
         let since = Instant::now();
         let listed = tokio::time::timeout(self.deadline, list).await.unwrap_or_else(|_| {
             let seconds = self.deadline.as_secs();
-            Err(Status::deadline_exceeded(format!("no complete list within {seconds} s")))
+            Err(Status::deadline_exceeded(format!("streamed list timed out after {seconds} s")))
         });
         if listed.as_ref().is_err_and(|status| status.code() == Code::Unimplemented) {
-            tracing::info!(call, "the runtime does not stream lists");
+            tracing::info!(call, "the runtime does not support streamed lists");
             self.streams_lists.store(false, Ordering::Relaxed);
             return None;
         }

@@ -196,7 +196,7 @@ async fn provider_that_prints_without_end_is_killed() {
         let (_dir, providers) = provider(script, "");
         let runner = alone(providers.unwrap());
         let error = runner.providers[0].run("r.io/a", None).await.unwrap_err();
-        assert_eq!(error.to_string(), "it printed more than 16 MiB");
+        assert_eq!(error.to_string(), "output exceeds 16 MiB");
         assert_eq!(runner.lookup("r.io/a", &pod(None)).await, []);
     }
 }

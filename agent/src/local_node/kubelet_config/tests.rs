@@ -45,7 +45,7 @@ fn fields_are_read_and_those_without_effect_are_named() {
 #[rstest]
 #[case("maxPods: 1", "expected apiVersion")]
 #[case("- 1", "expected apiVersion")]
-#[case("a: [", "it is not valid YAML or JSON")]
+#[case("a: [", "invalid YAML or JSON")]
 fn other_documents_are_refused(#[case] text: &str, #[case] words: &str) {
     let error = parse(text).unwrap_err().to_string();
     assert!(error.contains(words), "{error}");

@@ -58,7 +58,7 @@ pub(super) async fn subscribe(
             }
             Err(error) if error.code == Code::Unimplemented => {
                 measures.count(Counted::EventStreamFailed);
-                tracing::info!("runtime does not support events; relisting instead");
+                tracing::info!("runtime does not support events; falling back to relisting");
                 return;
             }
             Err(error) => tracing::warn!(%error, "failed to subscribe to events"),

@@ -112,7 +112,7 @@ impl Claims {
             };
             let claim = ClaimName::new(pod.namespace(), source.claim_name.clone());
             if let Err(error) = self.directories.take(&claim, pod_dir) {
-                tracing::warn!(%claim, error = &error as &dyn std::error::Error, "other pods cannot use the claim until its pod is removed");
+                tracing::warn!(%claim, error = &error as &dyn std::error::Error, "failed to release claim; other pods cannot use it until its pod is removed");
             }
         }
     }

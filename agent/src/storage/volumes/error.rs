@@ -77,7 +77,7 @@ pub(crate) enum VolumeError {
     Unsupported,
     /// The agent has no drivers.
     #[error(
-        "volumes of CSI drivers are mounted on nodes of a cluster alone (crib agent --kubeconfig, as root): use another kind of volume"
+        "CSI volumes need a node of a cluster (crib agent --kubeconfig, as root): use another kind of volume"
     )]
     NoDrivers,
     /// A driver failed.
@@ -85,7 +85,7 @@ pub(crate) enum VolumeError {
     Driver(#[from] DriverError),
     /// A directory is not removed, because something is mounted in it.
     #[error(
-        "{} has something mounted at {}: it stays until that is unmounted", directory.display(), mount.display()
+        "{} has a mount at {}: unmount it, so that the directory can be removed", directory.display(), mount.display()
     )]
     StillMounted {
         /// The directory.

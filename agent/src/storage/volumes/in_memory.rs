@@ -42,7 +42,7 @@ impl InMemory {
         let made = self.made.get_or_init(|| {
             let made = self.make?(&self.at);
             made.inspect_err(|problem| {
-                tracing::warn!(%problem, "there is no directory in memory: volumes with secrets are written to the disk");
+                tracing::warn!(%problem, "no tmpfs directory is available; volumes with secrets are written to the disk");
             })
             .ok()
         });

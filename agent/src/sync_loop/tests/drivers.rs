@@ -343,7 +343,7 @@ async fn volumes_are_renewed_each_minute_also_after_a_restart() {
 async fn pod_with_volume_of_driver_is_refused_without_drivers() {
     let scene = Scene::new();
     scene.want(&[inline()]);
-    let text = "MountVolume.SetUp failed for volume \"v\" : volumes of CSI drivers are mounted on nodes of a cluster alone";
+    let text = "MountVolume.SetUp failed for volume \"v\" : CSI volumes need a node of a cluster";
     scene.until("u1", "refused", |report| message(report, "app").starts_with(text)).await;
 }
 

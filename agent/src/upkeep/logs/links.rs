@@ -49,7 +49,7 @@ pub(crate) fn remove_dangling(directory: &Path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return,
         Err(error) => {
-            tracing::warn!(directory = %directory.display(), %error, "failed to list the links to logs");
+            tracing::warn!(directory = %directory.display(), %error, "failed to list log links");
             return;
         }
     };
@@ -58,7 +58,7 @@ pub(crate) fn remove_dangling(directory: &Path) {
     let dangling = links.map(|entry| entry.path()).filter(|link| is_gone(link));
     for link in dangling.collect::<Vec<PathBuf>>() {
         if let Err(error) = std::fs::remove_file(&link) {
-            tracing::warn!(link = %link.display(), %error, "failed to remove the link to a log that is gone");
+            tracing::warn!(link = %link.display(), %error, "failed to remove dangling log link");
         }
     }
 }
