@@ -80,7 +80,7 @@ impl Logind for SystemdLogind {
         Ok(receiver)
     }
 
-    fn longest_delay(&self) -> io::Result<Duration> {
+    fn max_inhibit_delay(&self) -> io::Result<Duration> {
         const PROPERTY: &str = "InhibitDelayMaxUSec";
         let get = method("org.freedesktop.DBus.Properties", "Get");
         let arguments = [Argument::Text(MANAGER), Argument::Text(PROPERTY)];
@@ -89,7 +89,7 @@ impl Logind for SystemdLogind {
         Ok(Duration::from_micros(micros))
     }
 
-    fn ask_for_delay(&self, delay: Duration) -> io::Result<()> {
+    fn set_max_inhibit_delay(&self, delay: Duration) -> io::Result<()> {
         let text = format!("[Login]\nInhibitDelayMaxSec={}\n", delay.as_secs());
         let file = self.directory.join(FILE);
         let written = fs::create_dir_all(&self.directory).and_then(|()| fs::write(&file, text));

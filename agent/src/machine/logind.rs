@@ -35,12 +35,12 @@ pub trait Logind: Send + Sync {
     ///
     /// # Errors
     /// If the manager cannot be reached, or does not report it.
-    fn longest_delay(&self) -> io::Result<Duration>;
+    fn max_inhibit_delay(&self) -> io::Result<Duration>;
     /// Requests a longer maximum delay, which the manager may apply some time later.
     ///
     /// # Errors
     /// If the manager's configuration cannot be written, or the manager cannot be made to reload it.
-    fn ask_for_delay(&self, delay: Duration) -> io::Result<()>;
+    fn set_max_inhibit_delay(&self, delay: Duration) -> io::Result<()>;
     /// Delays every shutdown from now on.
     ///
     /// # Errors
@@ -66,17 +66,17 @@ pub(crate) mod fake {
 
     #[derive(Default)]
     struct State {
-        is_away: bool,
-        longest: Duration,
+        is_unavailable: bool,
+        max_delay: Duration,
         watchers: Vec<mpsc::UnboundedSender<bool>>,
         locks: Vec<std::sync::Weak<()>>,
-        asked: Vec<Duration>,
+        requested_delays: Vec<Duration>,
     }
 
     impl FakeLogind {
         /// A manager with this maximum delay.
-        pub(crate) fn allowing(longest: Duration) -> Self {
-            Self(Arc::new(Mutex::new(State { longest, ..State::default() })))
+        pub(crate) fn allowing(max_delay: Duration) -> Self {
+            Self(Arc::new(Mutex::new(State { max_delay, ..State::default() })))
         }
 
         fn state(&self) -> MutexGuard<'_, State> {
@@ -85,7 +85,11 @@ pub(crate) mod fake {
 
         fn reached(&self) -> io::Result<MutexGuard<'_, State>> {
             let state = self.state();
-            if state.is_away { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(state) }
+            if state.is_unavailable {
+                Err(io::ErrorKind::ConnectionRefused.into())
+            } else {
+                Ok(state)
+            }
         }
 
         /// Announces a shutdown, or its cancellation.
@@ -94,9 +98,9 @@ pub(crate) mod fake {
         }
 
         /// Closes all connections and makes the manager unreachable, or reachable again.
-        pub(crate) fn set_away(&self, is_away: bool) {
+        pub(crate) fn set_unavailable(&self, is_unavailable: bool) {
             let mut state = self.state();
-            state.is_away = is_away;
+            state.is_unavailable = is_unavailable;
             state.watchers.clear();
         }
 
@@ -106,8 +110,8 @@ pub(crate) mod fake {
         }
 
         /// The requested delays.
-        pub(crate) fn asked(&self) -> Vec<Duration> {
-            self.state().asked.clone()
+        pub(crate) fn requested_delays(&self) -> Vec<Duration> {
+            self.state().requested_delays.clone()
         }
     }
 
@@ -118,14 +122,14 @@ pub(crate) mod fake {
             Ok(receiver)
         }
 
-        fn longest_delay(&self) -> io::Result<Duration> {
-            Ok(self.reached()?.longest)
+        fn max_inhibit_delay(&self) -> io::Result<Duration> {
+            Ok(self.reached()?.max_delay)
         }
 
-        fn ask_for_delay(&self, delay: Duration) -> io::Result<()> {
+        fn set_max_inhibit_delay(&self, delay: Duration) -> io::Result<()> {
             let mut state = self.reached()?;
-            state.asked.push(delay);
-            state.longest = delay;
+            state.requested_delays.push(delay);
+            state.max_delay = delay;
             Ok(())
         }
 

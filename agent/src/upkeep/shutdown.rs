@@ -79,22 +79,22 @@ impl ShutdownWatch {
     async fn begin(&self) -> io::Result<(mpsc::UnboundedReceiver<bool>, InhibitLock)> {
         let wanted = requested(&self.periods);
         let logind = Arc::clone(&self.logind);
-        let longest = blocking(move || logind.longest_delay()).await?;
+        let longest = blocking(move || logind.max_inhibit_delay()).await?;
         if longest < wanted {
             let logind = Arc::clone(&self.logind);
-            blocking(move || logind.ask_for_delay(wanted)).await?;
-            self.wait_for_delay(wanted).await?;
+            blocking(move || logind.set_max_inhibit_delay(wanted)).await?;
+            self.wait_for_max_delay(wanted).await?;
         }
         let logind = Arc::clone(&self.logind);
         blocking(move || Ok((logind.watch()?, logind.inhibit()?))).await
     }
 
     /// Waits until logind has the longer maximum delay: it reads its configuration some time later.
-    async fn wait_for_delay(&self, wanted: Duration) -> io::Result<()> {
+    async fn wait_for_max_delay(&self, wanted: Duration) -> io::Result<()> {
         let mut longest = Duration::ZERO;
         for wait in 0..WAITS {
             let logind = Arc::clone(&self.logind);
-            longest = blocking(move || logind.longest_delay()).await?;
+            longest = blocking(move || logind.max_inhibit_delay()).await?;
             if longest >= wanted {
                 return Ok(());
             }

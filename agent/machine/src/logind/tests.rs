@@ -137,7 +137,7 @@ fn logind(
 #[test]
 fn longest_delay_is_a_property() {
     let (_directory, logind, served) = logind(1, UnixStream::pair().unwrap().0);
-    assert_eq!(logind.longest_delay().unwrap(), Duration::from_secs(5));
+    assert_eq!(logind.max_inhibit_delay().unwrap(), Duration::from_secs(5));
     assert_eq!(served.join().unwrap(), ["Hello", "Get"]);
 }
 
@@ -164,7 +164,7 @@ fn begin_and_end_of_a_shutdown_are_received() {
 #[test]
 fn longer_delay_is_written_and_read_again() {
     let (directory, logind, served) = logind(1, UnixStream::pair().unwrap().0);
-    logind.ask_for_delay(Duration::from_secs(90)).unwrap();
+    logind.set_max_inhibit_delay(Duration::from_secs(90)).unwrap();
     let written = fs::read_to_string(directory.path().join("conf/99-kubelet.conf")).unwrap();
     assert_eq!(written, "[Login]\nInhibitDelayMaxSec=90\n");
     assert_eq!(served.join().unwrap(), ["Hello", "KillUnit"]);
@@ -197,7 +197,7 @@ fn real_bus_understands_calls_and_is_understood() {
     assert!(error.to_string().contains("NameHasNoOwner"), "{error}");
     // logind is not on this bus.
     let logind = SystemdLogind::new(&socket, directory.path());
-    assert!(logind.longest_delay().is_err());
+    assert!(logind.max_inhibit_delay().is_err());
     let _other = Bus::connect(&socket).unwrap();
     loop {
         let signal = bus.next_signal().unwrap();

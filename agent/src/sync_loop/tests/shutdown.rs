@@ -126,20 +126,20 @@ async fn pods_are_rejected_until_a_shutdown_is_cancelled() {
 async fn longer_delay_is_asked_for() {
     let (scene, logind) = scene(5);
     scene.sleep(1).await;
-    assert_eq!((logind.asked(), logind.locks()), (vec![seconds(30)], 1));
+    assert_eq!((logind.requested_delays(), logind.locks()), (vec![seconds(30)], 1));
     let (scene, logind) = self::scene(30);
     scene.sleep(1).await;
-    assert_eq!((logind.asked(), logind.locks()), (Vec::new(), 1));
+    assert_eq!((logind.requested_delays(), logind.locks()), (Vec::new(), 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_connection_is_made_again() {
     let (scene, logind) = scene(60);
     scene.sleep(1).await;
-    logind.set_away(true);
+    logind.set_unavailable(true);
     scene.sleep(10).await;
     assert_eq!(logind.locks(), 0);
-    logind.set_away(false);
+    logind.set_unavailable(false);
     scene.sleep(2).await;
     assert_eq!(logind.locks(), 1);
     logind.send(true);
