@@ -200,7 +200,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         let message = runtime_message(&error);
         job.event(Some(&start.name), &EventReason::Failed(message.clone()));
         // The request stays the same, but another container may create or replace a mount point.
-        let may_end = nested_mounts::may_be_mended(&job.pod, container, &error.message);
+        let may_end = nested_mounts::is_retryable(&job.pod, container, &error.message);
         let not_started = if error.is_refusal() && !may_end { refused } else { failed };
         not_started("CreateContainerError", message)
     })?;

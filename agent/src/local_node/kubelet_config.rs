@@ -132,7 +132,7 @@ pub fn parse(text: &str) -> Result<ConfigFile, KubeletConfigError> {
 }
 
 /// Merges a further file into a configuration: its fields replace those of the same name, objects are merged (RFC 7386).
-pub fn lay_over(document: &mut Document, further: &Document) {
+pub fn overlay(document: &mut Document, further: &Document) {
     let mut target = Value::Object(std::mem::take(document));
     merge::apply(&mut target, &Value::Object(further.clone()));
     if let Value::Object(merged) = target {

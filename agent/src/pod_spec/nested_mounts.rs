@@ -16,7 +16,7 @@ const WRONG_MOUNT_POINT: &str = ": the one is ";
 
 /// Whether a CreateContainer that crib's runtime rejected with this message may succeed when it is retried: another container that
 /// runs at the same time, or another user of the volume, may create or replace the mount point.
-pub(crate) fn may_be_mended(pod: &Pod, container: &Container, message: &str) -> bool {
+pub(crate) fn is_retryable(pod: &Pod, container: &Container, message: &str) -> bool {
     let is_wrong = message.contains(WRONG_MOUNT_POINT);
     if !is_wrong && !message.contains(NO_MOUNT_POINT) {
         return false;
@@ -267,7 +267,7 @@ mod tests {
         let pod = pod(containers);
         let last = pod.containers().last();
         let container = pod.container("it").map(|(_, container)| container).or(last).unwrap();
-        may_be_mended(&pod, container, message)
+        is_retryable(&pod, container, message)
     }
 
     #[rstest]

@@ -11,7 +11,7 @@ use crate::objects::ObjectMap;
 
 /// Problems with the PriorityClasses of pods, as sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remarks {
+pub struct PriorityWarnings {
     /// Priorities that differ from those of their classes.
     pub problems: Vec<String>,
     /// Classes that do not exist.
@@ -27,14 +27,19 @@ struct Classes {
 
 /// Sets the priorities of pods and pod templates from their classes.
 #[must_use]
-pub fn add_priority(pods: &mut [Pod], workloads: &mut [Workload], objects: &ObjectMap) -> Remarks {
+pub fn add_priority(
+    pods: &mut [Pod],
+    workloads: &mut [Workload],
+    objects: &ObjectMap,
+) -> PriorityWarnings {
     let classes = Classes::of(objects);
-    let (mut remarks, mut unknown) = (Remarks::default(), Map::<String, Vec<String>>::new());
+    let (mut warnings, mut unknown) =
+        (PriorityWarnings::default(), Map::<String, Vec<String>>::new());
     let mut note = |owner: String, origin: &str, found: Result<(), Refusal>| {
         match found {
         Ok(()) => {}
         Err(Refusal::Unknown(class)) => unknown.entry(class).or_default().push(owner),
-        Err(Refusal::Priority(class)) => remarks.problems.push(format!(
+        Err(Refusal::Priority(class)) => warnings.problems.push(format!(
             "{origin}: {owner}: spec.priority is not that of the PriorityClass {class}: leave it out"
         )),
     }
@@ -62,8 +67,8 @@ pub fn add_priority(pods: &mut [Pod], workloads: &mut [Workload], objects: &Obje
              server would refuse: add the PriorityClass, or leave priorityClassName out"
         )
     });
-    remarks.unknown = unknown.collect();
-    remarks
+    warnings.unknown = unknown.collect();
+    warnings
 }
 
 /// Why an API server rejects a pod.
@@ -124,8 +129,8 @@ mod tests {
                            apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: low}\nvalue: -5\n";
     const DEFAULT: &str = "globalDefault: true\n";
 
-    /// The priorities of a pod and of a DaemonSet's pods with this spec, and the remarks.
-    fn resolve(classes: &str, spec: &str) -> (Vec<Option<i32>>, Remarks) {
+    /// The priorities of a pod and of a DaemonSet's pods with this spec, and the warnings.
+    fn resolve(classes: &str, spec: &str) -> (Vec<Option<i32>>, PriorityWarnings) {
         let spec = format!("{{containers: [{{name: c, image: i}}], {spec}}}");
         let text = format!(
             "{classes}---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {spec}\n---\napiVersion: apps/v1\n\
@@ -134,10 +139,10 @@ mod tests {
         );
         let mut parsed = fixtures::parsed(&text);
         let objects = fixtures::objects(parsed.objects);
-        let remarks = add_priority(&mut parsed.pods, &mut parsed.workloads, &objects);
+        let warnings = add_priority(&mut parsed.pods, &mut parsed.workloads, &objects);
         let examples = parsed.workloads.iter().map(Workload::example);
         let all = parsed.pods.iter().cloned().chain(examples);
-        (all.map(|pod| pod.spec().priority).collect(), remarks)
+        (all.map(|pod| pod.spec().priority).collect(), warnings)
     }
 
     #[rstest]
@@ -153,18 +158,18 @@ mod tests {
         #[case] spec: &str,
         #[case] expected: Option<i32>,
     ) {
-        let (priorities, remarks) = resolve(&format!("{CLASSES}{more}"), spec);
+        let (priorities, warnings) = resolve(&format!("{CLASSES}{more}"), spec);
         assert_eq!(priorities, [expected, expected]);
-        assert_eq!(remarks, Remarks::default());
+        assert_eq!(warnings, PriorityWarnings::default());
     }
 
     #[test]
     fn unknown_class_is_named_once() {
-        let (priorities, remarks) = resolve(CLASSES, "priorityClassName: other, priority: 3");
+        let (priorities, warnings) = resolve(CLASSES, "priorityClassName: other, priority: 3");
         assert_eq!(priorities, [Some(3), Some(3)]);
-        assert_eq!(remarks.problems, [""; 0]);
+        assert_eq!(warnings.problems, [""; 0]);
         assert_eq!(
-            remarks.unknown,
+            warnings.unknown,
             [
                 "priorityClassName of pod default/p, daemonset default/d name the PriorityClass \"other\", which is not in the \
               manifests, and which an API server would refuse: add the PriorityClass, or leave priorityClassName out"
@@ -174,9 +179,9 @@ mod tests {
 
     #[test]
     fn priority_of_another_class_is_refused() {
-        let (_, remarks) = resolve(CLASSES, "priorityClassName: fast, priority: 3");
+        let (_, warnings) = resolve(CLASSES, "priorityClassName: fast, priority: 3");
         assert_eq!(
-            remarks.problems,
+            warnings.problems,
             [
                 "m.yaml: pod default/p: spec.priority is not that of the PriorityClass fast: leave it out",
                 "m.yaml: daemonset default/d: spec.priority is not that of the PriorityClass fast: leave it out"

@@ -217,8 +217,8 @@ fn document_has_the_table() {
 fn drop_ins_replace_fields_and_merge_objects() {
     let mut whole = with_defaults(&document("maxPods: 20\nclusterDNS: [10.0.0.1]\npodsPerCore: 3"));
     let part = |text: &str| parse(&format!("{HEAD}{text}\n")).unwrap().document;
-    lay_over(&mut whole, &part("maxPods: 30\nclusterDNS: [10.0.0.2]\nsystemReserved: {cpu: '1'}"));
-    lay_over(
+    overlay(&mut whole, &part("maxPods: 30\nclusterDNS: [10.0.0.2]\nsystemReserved: {cpu: '1'}"));
+    overlay(
         &mut whole,
         &part(
             "podsPerCore: null\nsystemReserved: {memory: 1Gi}\nauthentication: {anonymous: {enabled: true}}",

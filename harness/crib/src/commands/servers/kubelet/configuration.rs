@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use agent::local_node::kubelet_config::{
-    ConfigFile, Document, field, lay_over, normalized, parse, set, with_defaults,
+    ConfigFile, Document, field, normalized, overlay, parse, set, with_defaults,
 };
 use crib_base::named_text;
 use serde_json::Value;
@@ -53,7 +53,7 @@ pub(super) fn read(given: &Given) -> Result<(Document, Vec<String>), String> {
     if let Some(directory) = path("config-dir") {
         for path in parts(&directory)? {
             let part = read_file("--config-dir", &path)?;
-            lay_over(&mut document, &part.document);
+            overlay(&mut document, &part.document);
             unknown.extend(part.unknown);
         }
         let merged = normalized(&document).map_err(|error| format!("--config-dir: {error}"))?;
@@ -102,7 +102,7 @@ fn lay_flags_over(document: &mut Document, given: &Given) -> Result<(), String> 
         let value = value(flag.kind, texts).map_err(|error| format!("--{}: {error}", flag.name))?;
         if flag.kind == Kind::Gates {
             let gates = Document::from_iter([(name.to_owned(), value)]);
-            lay_over(document, &gates);
+            overlay(document, &gates);
             continue;
         }
         // For a field without a default, an empty value means not set. --seccomp-default can only enable its field.
