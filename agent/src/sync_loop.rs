@@ -83,7 +83,7 @@ struct SyncLoop {
     /// Whether a desired pod waits for the end of a worker.
     waits: bool,
     /// Critical pods that wait for evicted ones to end.
-    making_room: Set<PodUid>,
+    preempting: Set<PodUid>,
     tasks: JoinSet<()>,
     ids: Map<Id, PodUid>,
     resizes: Resizes,
@@ -119,7 +119,7 @@ pub(crate) async fn run(
         removed: Set::new(),
         garbage: Garbage::default(),
         waits: false,
-        making_room: Set::new(),
+        preempting: Set::new(),
         tasks: JoinSet::new(),
         ids: Map::new(),
         resizes: Resizes::new(),
@@ -200,7 +200,7 @@ async fn read_source(
         tracing::debug!(source = %source.name(), pods = pods.len(), "pod source updated");
         let is_known = |it: &Readiness| it.capabilities.is_some();
         let known = is_known(&readiness.borrow());
-        if !known && pods.iter().any(admission::wants_strict_groups) {
+        if !known && pods.iter().any(admission::requires_strict_groups) {
             // It fails only if the agent ends.
             let _ = readiness.wait_for(is_known).await;
         }
@@ -261,14 +261,14 @@ impl SyncLoop {
     }
 
     fn waits_for_reports(&self) -> bool {
-        self.resizes.are_pending() || !self.making_room.is_empty()
+        self.resizes.are_pending() || !self.preempting.is_empty()
     }
 
     fn reports_changed(&mut self) {
         if self.resizes.are_pending() {
             self.observe_reports();
         }
-        if !self.making_room.is_empty() {
+        if !self.preempting.is_empty() {
             self.room_may_be_free();
         }
     }
@@ -420,9 +420,11 @@ impl SyncLoop {
         let (updates, receiver) = watch::channel(granted.update(&pod));
         match admitted {
             Ok(Admission::Allocating) => {}
-            Ok(Admission::After(victims, scarce)) => self.make_room(&pod, &victims, &scarce),
+            Ok(Admission::After(victims, insufficient_resource)) => {
+                self.preempt(&pod, &victims, &insufficient_resource)
+            }
             Ok(Admission::Now) => {
-                self.making_room.remove(pod.uid());
+                self.preempting.remove(pod.uid());
                 self.allocations.started(pod.uid());
                 granted.keep(&pod, &shared.config);
                 let differs = granted.differs();
@@ -433,7 +435,7 @@ impl SyncLoop {
                 }
             }
             Err(rejection) => {
-                self.making_room.remove(pod.uid());
+                self.preempting.remove(pod.uid());
                 self.allocations.started(pod.uid());
                 shared.managers.release(pod.uid());
                 let worker = rejected::run(shared, pod, rejection, receiver);
@@ -504,8 +506,9 @@ impl SyncLoop {
             kept.remove(uid);
         }
         let victims = admit_or_preempt(pod, &kept, &node_info)?;
-        let scarce = admission::scarce(pod, &kept, &node_info).unwrap_or_default();
-        Ok(Admission::After(victims, scarce))
+        let insufficient_resource =
+            admission::insufficient_resource(pod, &kept, &node_info).unwrap_or_default();
+        Ok(Admission::After(victims, insufficient_resource))
     }
 
     /// Evicts a pod.
@@ -518,8 +521,8 @@ impl SyncLoop {
         }
     }
 
-    /// Evicts the pods preempted for `pod`, which is admitted again when a pod has ended. `scarce` is the resource that is short.
-    fn make_room(&mut self, pod: &Pod, victims: &[PodUid], scarce: &str) {
+    /// Evicts the pods preempted for `pod`, which is admitted again when a pod has ended.
+    fn preempt(&mut self, pod: &Pod, victims: &[PodUid], insufficient_resource: &str) {
         for uid in victims {
             let Some(entry) = self.entries.get_mut(uid) else {
                 continue;
@@ -527,15 +530,15 @@ impl SyncLoop {
             tracing::info!(pod = %uid, critical_pod = %pod.full_name(), "evicting pod to make room for critical pod");
             entry.send(PodUpdate::Evict(Eviction::PREEMPTION));
             entry.evicted = true;
-            self.shared.measures.count(Counted::Preempted(scarce.to_owned()));
+            self.shared.measures.count(Counted::Preempted(insufficient_resource.to_owned()));
         }
-        self.making_room.insert(pod.uid().clone());
+        self.preempting.insert(pod.uid().clone());
     }
 
     /// Retries the admission of pods that wait for others to end.
     fn room_may_be_free(&mut self) {
         let desired = &self.desired;
-        self.making_room.retain(|uid| desired.iter().any(|pod| pod.uid() == uid));
+        self.preempting.retain(|uid| desired.iter().any(|pod| pod.uid() == uid));
         self.reconcile_workers();
     }
 }

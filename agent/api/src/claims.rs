@@ -135,7 +135,7 @@ pub fn bind(
     };
     let volumes = || volumes.iter().map(AsRef::as_ref);
     let spec = claim.spec.clone().unwrap_or_default();
-    let meant = |volume: &PersistentVolume, mismatch: Option<Mismatch>| match mismatch {
+    let binding = |volume: &PersistentVolume, mismatch: Option<Mismatch>| match mismatch {
         None => Ok(Binding::Volume(name_of(volume).to_owned())),
         Some(mismatch) => Err(Unbound::Mismatch { volume: name_of(volume).to_owned(), mismatch }),
     };
@@ -146,13 +146,13 @@ pub fn bind(
         return match owner(volume) {
             Some(other) if other != own => Err(Unbound::Taken { volume: name, claim: other }),
             // The selector only applies to the choice of a volume, and this volume is already chosen.
-            _ => meant(volume, mismatches(claim, volume).find(not_of_selector)),
+            _ => binding(volume, mismatches(claim, volume).find(not_of_selector)),
         };
     }
     if let Some(volume) = volumes().find(|volume| owner(volume).as_ref() == Some(&own)) {
         let counts =
             |mismatch: &Mismatch| matches!(mismatch, Mismatch::Capacity | Mismatch::VolumeMode);
-        return meant(volume, mismatches(claim, volume).find(counts));
+        return binding(volume, mismatches(claim, volume).find(counts));
     }
     let best = volumes()
         .filter(|volume| owner(volume).is_none() && mismatches(claim, volume).next().is_none())
@@ -200,7 +200,7 @@ pub fn bind_all(
 /// Why a claim that gets its own directory matches none of the volumes: a sentence for each that may have been intended for it.
 /// `bound` are the claims of volumes.
 #[must_use]
-pub fn unfitting(
+pub fn mismatch_reasons(
     claim: &PersistentVolumeClaim,
     volumes: &[impl AsRef<PersistentVolume>],
     bound: &Bound,

@@ -138,7 +138,11 @@ pub fn admit_or_preempt(
 }
 
 /// The first resource of which the node has too little for the pod.
-pub(crate) fn scarce(pod: &Pod, admitted: &AdmittedPods, node_info: &NodeInfo) -> Option<String> {
+pub(crate) fn insufficient_resource(
+    pod: &Pod,
+    admitted: &AdmittedPods,
+    node_info: &NodeInfo,
+) -> Option<String> {
     let shortages = resources::shortages(pod, admitted, &node_info.allocatable);
     shortages.into_iter().next().map(|shortage| shortage.resource)
 }
@@ -246,14 +250,14 @@ fn operating_system(pod: &Pod) -> Result<(), Rejection> {
 }
 
 /// Whether the pod's processes must not get groups of their image.
-pub(crate) fn wants_strict_groups(pod: &Pod) -> bool {
+pub(crate) fn requires_strict_groups(pod: &Pod) -> bool {
     let context = pod.spec().security_context.as_ref();
     let policy = context.and_then(|context| context.supplemental_groups_policy.as_deref());
     policy == Some("Strict")
 }
 
 fn supplemental_groups(pod: &Pod, node_info: &NodeInfo) -> Result<(), Rejection> {
-    if wants_strict_groups(pod) && !node_info.strict_supplemental_groups {
+    if requires_strict_groups(pod) && !node_info.strict_supplemental_groups {
         return Err(Rejection::new(
             "SupplementalGroupsPolicyNotSupported",
             "SupplementalGroupsPolicy=Strict is not supported in this node",
@@ -276,7 +280,7 @@ fn app_armor(pod: &Pod, node_info: &NodeInfo) -> Result<(), Rejection> {
     let phase = status.and_then(|status| status.phase.as_deref());
     if node_info.app_armor
         || phase.is_some_and(|phase| phase != "Pending")
-        || !asks_for_profile(pod)
+        || !requires_apparmor(pod)
     {
         return Ok(());
     }
@@ -289,7 +293,7 @@ const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.i
 /// Whether the pod or a container has an AppArmor profile other than `Unconfined`, in a field or an annotation.
 ///
 /// Source: Kubernetes 1.36, pkg/security/apparmor/helpers.go isRequired. Of several annotations a kubelet reads a random one.
-fn asks_for_profile(pod: &Pod) -> bool {
+fn requires_apparmor(pod: &Pod) -> bool {
     let of_pod = pod.spec().security_context.as_ref();
     let of_pod = of_pod.and_then(|context| context.app_armor_profile.as_ref());
     let of_containers = pod.all_containers().filter_map(|(_, container)| {

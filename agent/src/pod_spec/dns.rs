@@ -103,7 +103,7 @@ pub fn pod_dns(pod: &Pod, node: &Node) -> Result<PodDns, DnsError> {
 
 /// Whether the policy of a pod chooses the cluster's name servers.
 #[must_use]
-pub fn wants_cluster(pod: &Pod) -> bool {
+pub fn uses_cluster_dns(pod: &Pod) -> bool {
     match policy(pod) {
         "None" | "Default" => false,
         "ClusterFirstWithHostNet" => true,
@@ -121,7 +121,7 @@ fn source(pod: &Pod, node: &Node, warnings: &mut Vec<DnsWarning>) -> Source {
     if policy(pod) == "None" {
         return Source::Nothing;
     }
-    if !wants_cluster(pod) {
+    if !uses_cluster_dns(pod) {
         return Source::Node;
     }
     if pod.host_network() && !node.host_reaches_cluster {

@@ -23,7 +23,7 @@ pub fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
                     let (container, amount) = (&container.name, &amount.0);
                     said.push(format!(
                         "{name}, container {container}: resources.{list}.{resource} is {amount}, which is not a whole number of bytes{}",
-                        meant(amount)
+                        suggestion(amount)
                     ));
                 }
             }
@@ -40,7 +40,7 @@ fn has_fraction(amount: &str) -> bool {
 }
 
 /// The amount that was probably intended: `m` means thousandths, and is often a typo for `Mi`.
-fn meant(amount: &str) -> String {
+fn suggestion(amount: &str) -> String {
     let thousandths = amount.strip_suffix('m');
     thousandths.map_or_else(String::new, |number| format!(": did you mean {number}Mi?"))
 }

@@ -295,7 +295,7 @@ impl ProberTask {
             };
             let is_readiness = entry.target.kind == ProbeKind::Readiness;
             let wants = status_of(&status, &entry.target.container.name)
-                .is_some_and(|container| wants_readiness(container, &entry.state));
+                .is_some_and(|container| needs_readiness_result(container, &entry.state));
             if is_readiness && wants {
                 if entry.check.is_some() {
                     entry.triggered = true;
@@ -442,7 +442,7 @@ fn status_of<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatu
 }
 
 /// Whether a readiness probe runs immediately: the container runs and has started, and is not recorded as ready.
-fn wants_readiness(container: &ContainerStatus, state: &ProbeState) -> bool {
+fn needs_readiness_result(container: &ContainerStatus, state: &ProbeState) -> bool {
     let runs = container.state.as_ref().is_some_and(|state| state.running.is_some());
     let id = container
         .container_id

@@ -45,7 +45,7 @@ pub(super) async fn inspect(
             .find(|seen| seen.id == listed.id && seen.ready == listed.ready && has_address(seen));
         let sandbox = match seen {
             Some(seen) => Some(seen.clone()),
-            None => unless_not_found(cri.sandbox_status(&listed.id).await)?,
+            None => ignore_not_found(cri.sandbox_status(&listed.id).await)?,
         };
         observed.sandboxes.extend(sandbox);
     }
@@ -57,7 +57,7 @@ pub(super) async fn inspect(
         });
         let container = match seen {
             Some(seen) => Some(seen.clone()),
-            None => unless_not_found(cri.container_status(listed).await)?,
+            None => ignore_not_found(cri.container_status(listed).await)?,
         };
         observed.containers.extend(container);
     }
@@ -86,7 +86,7 @@ pub(super) async fn inspect_container(
         state: ListedState::Unknown,
         created_at: before.created_at,
     };
-    let seen = unless_not_found(cri.container_status(&listed).await)?;
+    let seen = ignore_not_found(cri.container_status(&listed).await)?;
     let mut observed = last.clone();
     observed.containers.retain(|seen| seen.id != *id);
     match &seen {
@@ -129,7 +129,7 @@ fn has_address(sandbox: &ObservedSandbox) -> bool {
 }
 
 /// Maps NotFound to `None`: the object was removed after it was listed.
-fn unless_not_found<T>(answer: Result<T, CriError>) -> Result<Option<T>, CriError> {
+fn ignore_not_found<T>(answer: Result<T, CriError>) -> Result<Option<T>, CriError> {
     match answer {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_not_found() => Ok(None),

@@ -30,7 +30,7 @@ pub(super) fn is_critical(pod: &Pod) -> bool {
         || pod.spec().priority.is_some_and(|priority| priority >= CRITICAL_PRIORITY)
 }
 
-fn gives_way(other: &Pod, pod: &Pod) -> bool {
+fn is_preemptable(other: &Pod, pod: &Pod) -> bool {
     let higher = pod.spec().priority.zip(other.spec().priority);
     (is_critical(pod) && !is_critical(other)) || higher.is_some_and(|(own, other)| own > other)
 }
@@ -47,7 +47,7 @@ pub(super) fn victims(
 ) -> Result<Vec<PodUid>, Rejection> {
     let of_class = |class: QosClass| -> Vec<&Pod> {
         let class =
-            others.iter().filter(|other| gives_way(other, pod) && qos_class(other) == class);
+            others.iter().filter(|other| is_preemptable(other, pod) && qos_class(other) == class);
         class.copied().collect()
     };
     let best_effort = of_class(QosClass::BestEffort);

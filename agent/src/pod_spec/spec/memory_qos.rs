@@ -87,7 +87,7 @@ pub(super) fn limit_swap(resources: &mut Resources, pod: &Pod, container: &Conta
 /// have one, and only if their memory limit differs from their request.
 fn allowance(pod: &Pod, container: &Container, node: &Node) -> i64 {
     let (request, capacity) = (memory_of(container, Kind::Requests).value(), node.memory_capacity);
-    if !wants_swap(pod, container, node) || capacity <= 0 || request > capacity {
+    if !is_eligible_for_swap(pod, container, node) || capacity <= 0 || request > capacity {
         return 0;
     }
     // A kubelet computes with floating point numbers, so the result must be rounded like theirs.
@@ -98,7 +98,7 @@ fn memory_of(container: &Container, kind: Kind) -> Quantity {
     get(&amounts::of(kind, container.resources.as_ref()), "memory")
 }
 
-fn wants_swap(pod: &Pod, container: &Container, node: &Node) -> bool {
+fn is_eligible_for_swap(pod: &Pod, container: &Container, node: &Node) -> bool {
     node.swap_behavior == SwapBehavior::LimitedSwap
         && !is_critical(pod)
         && qos_class(pod) == QosClass::Burstable
@@ -110,7 +110,7 @@ fn wants_swap(pod: &Pod, container: &Container, node: &Node) -> bool {
 pub(crate) fn may_swap(pod: &Pod, container: &Container, node: &Node) -> bool {
     node.swap_controller
         && node.cgroup_version == CgroupVersion::V2
-        && wants_swap(pod, container, node)
+        && is_eligible_for_swap(pod, container, node)
 }
 
 #[cfg(test)]

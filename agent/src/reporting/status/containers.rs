@@ -362,7 +362,7 @@ fn volume_mounts(container: &Container, recursive: bool) -> Option<Vec<VolumeMou
         mount_path: mount.mount_path.clone(),
         read_only: mount.read_only.filter(|read_only| *read_only),
         recursive_read_only: (mount.read_only == Some(true)).then(|| {
-            let is = recursive && asks_for_recursion(mount);
+            let is = recursive && requests_recursive_read_only(mount);
             if is { "Enabled" } else { "Disabled" }.to_owned()
         }),
         ..VolumeMountStatus::default()
@@ -371,7 +371,7 @@ fn volume_mounts(container: &Container, recursive: bool) -> Option<Vec<VolumeMou
 }
 
 /// Whether a read-only mount must be recursive if the runtime supports it.
-fn asks_for_recursion(mount: &VolumeMount) -> bool {
+fn requests_recursive_read_only(mount: &VolumeMount) -> bool {
     let is_private =
         mount.mount_propagation.as_deref().is_none_or(|propagation| propagation == "None");
     is_private && matches!(mount.recursive_read_only.as_deref(), Some("IfPossible" | "Enabled"))

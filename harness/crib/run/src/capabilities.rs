@@ -105,7 +105,7 @@ impl RuntimeCapabilities {
 
     /// A message about a pod that cannot reach Services because it uses the host's network; `None` if there is no such pod.
     pub(crate) fn beside_services(&self, pods: &[Pod], has_services: bool) -> Option<String> {
-        let wants = |pod: &&Pod| pod.host_network() && (has_services || dns::wants_cluster(pod));
+        let wants = |pod: &&Pod| pod.host_network() && (has_services || dns::uses_cluster_dns(pod));
         let first = pods.iter().find(wants)?;
         (!self.host_reaches_pods()).then(|| {
             format!(

@@ -100,7 +100,7 @@ impl Loop {
         let seed = RandomState::new().hash_one(std::process::id());
         let examples = inputs.workloads.iter().map(Workload::example);
         let mut all_pods = pods.iter().cloned().chain(examples);
-        let wants_names = all_pods.any(|pod| dns::wants_cluster(&pod));
+        let wants_names = all_pods.any(|pod| dns::uses_cluster_dns(&pod));
         // With `--keep`, the DNS server ends before the pods, so they must not use it.
         let opens = args.watch || !objects.all_services().is_empty() || wants_names && !args.keep;
         let images = archived_images::never_pulled(&pods, &inputs.workloads);

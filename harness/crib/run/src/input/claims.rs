@@ -1,7 +1,7 @@
 //! ◆ The claims that the pods of a run use, and problems with them. Pure.
 
 use agent::objects::ObjectMap;
-use api::claims::{Binding, Bindings, Bound, ClaimName, bind, bind_all, unfitting};
+use api::claims::{Binding, Bindings, Bound, ClaimName, bind, bind_all, mismatch_reasons};
 use api::pod::Pod;
 
 /// The claims that pods mount, without duplicates.
@@ -59,7 +59,7 @@ pub(crate) fn warnings(claims: &[ClaimName], objects: &ObjectMap) -> Vec<String>
         .filter(|(_, binding)| *binding == Ok(Binding::Directory))
         .filter_map(|(name, _)| {
             let claim = objects.persistent_volume_claim(&name.namespace, &name.name)?;
-            let reasons = unfitting(&claim, &volumes, &bound).join("; ");
+            let reasons = mismatch_reasons(&claim, &volumes, &bound).join("; ");
             (!reasons.is_empty()).then(|| {
                 format!(
                     "persistentvolumeclaim {name} gets its own directory, because it matches no PersistentVolume \
