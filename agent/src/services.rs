@@ -28,7 +28,7 @@ use crate::reporting::report::Reports;
 pub use assign::{Assigner, NodePorts, has_node_ports};
 pub use endpoints::{fixed_addresses, selects};
 pub use plan::{node_ports, plan};
-pub use proxied::{Place, plan_proxied};
+pub use proxied::{ProxyLocation, plan_proxied};
 pub use warnings::warnings;
 
 /// Serves names and ports in the pod network.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::objects::ObjectStore;
-use agent::services::{Place, ServiceNetwork, ServiceTable, plan_proxied};
+use agent::services::{ProxyLocation, ServiceNetwork, ServiceTable, plan_proxied};
 use compact::Map;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -184,10 +184,13 @@ impl Services {
         }
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> ProxyLocation {
         let objects = self.store.current();
         let labels = objects.node().and_then(|node| node.metadata.labels.as_ref());
-        Place { node: self.node.clone(), zone: labels.and_then(|all| all.get(ZONE)).cloned() }
+        ProxyLocation {
+            node: self.node.clone(),
+            zone: labels.and_then(|all| all.get(ZONE)).cloned(),
+        }
     }
 }
 

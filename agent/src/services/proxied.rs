@@ -29,7 +29,7 @@ const OTHER_PROXY: &str = "service.kubernetes.io/service-proxy-name";
 
 /// The location of the proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct ProxyLocation {
     /// The node's name.
     pub node: String,
     /// Its zone, if it has one.
@@ -56,12 +56,12 @@ enum Preference {
     Zone,
 }
 
-/// The table of `services` for a proxy at `place`.
+/// The table of `services` for a proxy at `location`.
 #[must_use]
 pub fn plan_proxied<'a>(
     services: impl IntoIterator<Item = &'a Service>,
     slices: impl IntoIterator<Item = &'a EndpointSlice>,
-    place: &Place,
+    location: &ProxyLocation,
 ) -> ServiceTable {
     let mut by_service: Map<(&str, &str), Vec<&EndpointSlice>> = Map::new();
     for slice in slices.into_iter().filter(|slice| slice.address_type == "IPv4") {
@@ -80,8 +80,8 @@ pub fn plan_proxied<'a>(
         let slices = by_service.get(&(namespace, name)).map(Vec::as_slice).unwrap_or_default();
         table.addresses.push(address);
         for port in spec.ports.iter().flatten() {
-            let endpoints = endpoints(port, slices, place);
-            table.balancers.extend(balancers(service, spec, (address, port), &endpoints, place));
+            let endpoints = endpoints(port, slices, location);
+            table.balancers.extend(balancers(service, spec, (address, port), &endpoints, location));
         }
     }
     table.addresses.sort_unstable();
@@ -107,7 +107,7 @@ fn served(service: &Service) -> Option<(&ServiceSpec, Ipv4Addr)> {
 fn endpoints<'a>(
     port: &ServicePort,
     slices: &[&'a EndpointSlice],
-    place: &Place,
+    location: &ProxyLocation,
 ) -> Vec<Endpoint<'a>> {
     let mut found: Map<SocketAddrV4, Endpoint<'a>> = Map::new();
     for slice in slices {
@@ -119,7 +119,7 @@ fn endpoints<'a>(
             let Some(Ok(address)) = one.addresses.first().map(|text| text.parse()) else {
                 continue;
             };
-            let endpoint = endpoint(one, SocketAddrV4::new(address, number), place);
+            let endpoint = endpoint(one, SocketAddrV4::new(address, number), location);
             if endpoint.local || !found.contains_key(&endpoint.at) {
                 found.insert(endpoint.at, endpoint);
             }
@@ -128,7 +128,11 @@ fn endpoints<'a>(
     found.into_values().collect()
 }
 
-fn endpoint<'a>(one: &'a discovery::Endpoint, at: SocketAddrV4, place: &Place) -> Endpoint<'a> {
+fn endpoint<'a>(
+    one: &'a discovery::Endpoint,
+    at: SocketAddrV4,
+    location: &ProxyLocation,
+) -> Endpoint<'a> {
     let conditions = one.conditions.as_ref();
     let hints = one.hints.as_ref();
     let nodes = hints.and_then(|hints| hints.for_nodes.as_ref()).into_iter().flatten();
@@ -138,7 +142,7 @@ fn endpoint<'a>(one: &'a discovery::Endpoint, at: SocketAddrV4, place: &Place) -
         ready: conditions.and_then(|all| all.ready) != Some(false),
         serving: conditions.and_then(|all| all.serving) != Some(false),
         terminating: conditions.and_then(|all| all.terminating) == Some(true),
-        local: one.node_name.as_deref() == Some(&place.node),
+        local: one.node_name.as_deref() == Some(&location.node),
         nodes: nodes.map(|node| node.name.as_str()).collect(),
         zones: zones.map(|zone| zone.name.as_str()).collect(),
     }
@@ -149,18 +153,22 @@ fn balancers(
     spec: &ServiceSpec,
     (address, port): (Ipv4Addr, &ServicePort),
     endpoints: &[Endpoint<'_>],
-    place: &Place,
+    location: &ProxyLocation,
 ) -> Vec<Balancer> {
     let Some(transport) = Transport::named(port.protocol.as_deref()) else {
         return Vec::new();
     };
     let is_local = |policy: &Option<String>| policy.as_deref() == Some("Local");
     let inside = number(port.port).map(|number| {
-        (Some(address), number, usable(endpoints, is_local(&spec.internal_traffic_policy), place))
+        (
+            Some(address),
+            number,
+            usable(endpoints, is_local(&spec.internal_traffic_policy), location),
+        )
     });
     let outside = port.node_port.filter(|_| has_node_ports(spec)).and_then(number);
     let outside = outside.map(|number| {
-        (None, number, usable(endpoints, is_local(&spec.external_traffic_policy), place))
+        (None, number, usable(endpoints, is_local(&spec.external_traffic_policy), location))
     });
     let both = inside.into_iter().chain(outside);
     let balancers = both.map(|(address, number, backends)| Balancer {
@@ -175,12 +183,16 @@ fn balancers(
 }
 
 /// The endpoints to which connections are forwarded.
-fn usable(endpoints: &[Endpoint<'_>], local_only: bool, place: &Place) -> Vec<SocketAddrV4> {
-    let preference = if local_only { Preference::None } else { preference(endpoints, place) };
-    let zone = place.zone.as_deref().unwrap_or_default();
+fn usable(
+    endpoints: &[Endpoint<'_>],
+    local_only: bool,
+    location: &ProxyLocation,
+) -> Vec<SocketAddrV4> {
+    let preference = if local_only { Preference::None } else { preference(endpoints, location) };
+    let zone = location.zone.as_deref().unwrap_or_default();
     let is_preferred = |endpoint: &Endpoint<'_>| match preference {
         Preference::None => !local_only || endpoint.local,
-        Preference::Node => endpoint.nodes.contains(place.node.as_str()),
+        Preference::Node => endpoint.nodes.contains(location.node.as_str()),
         Preference::Zone => endpoint.zones.contains(zone),
     };
     let of = |wanted: &dyn Fn(&Endpoint<'_>) -> bool| -> Vec<SocketAddrV4> {
@@ -194,12 +206,12 @@ fn usable(endpoints: &[Endpoint<'_>], local_only: bool, place: &Place) -> Vec<So
     of(&|endpoint| endpoint.serving && endpoint.terminating && is_here(endpoint))
 }
 
-/// Hints are used if all ready endpoints have some, and one names this place.
-fn preference(endpoints: &[Endpoint<'_>], place: &Place) -> Preference {
+/// Hints are used if all ready endpoints have some, and one names this location.
+fn preference(endpoints: &[Endpoint<'_>], location: &ProxyLocation) -> Preference {
     let ready: Vec<&Endpoint<'_>> = endpoints.iter().filter(|endpoint| endpoint.ready).collect();
     let all = |has: fn(&Endpoint<'_>) -> bool| ready.iter().all(|endpoint| has(endpoint));
-    let node = place.node.as_str();
-    let zone = place.zone.as_deref().unwrap_or_default();
+    let node = location.node.as_str();
+    let zone = location.zone.as_deref().unwrap_or_default();
     if all(|endpoint| !endpoint.nodes.is_empty())
         && ready.iter().any(|endpoint| endpoint.nodes.contains(node))
     {

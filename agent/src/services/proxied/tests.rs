@@ -39,8 +39,8 @@ fn slice(endpoints: &[(&str, Value)]) -> EndpointSlice {
     serde_json::from_value(slice).unwrap()
 }
 
-fn here() -> Place {
-    Place { node: "n1".to_owned(), zone: Some("z1".to_owned()) }
+fn here() -> ProxyLocation {
+    ProxyLocation { node: "n1".to_owned(), zone: Some("z1".to_owned()) }
 }
 
 fn plan(service: &Service, slices: &[EndpointSlice]) -> ServiceTable {
