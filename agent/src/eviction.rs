@@ -200,9 +200,9 @@ impl Evictor {
         };
         let pod = first.pod.clone();
         let grace = self.grace(threshold, &pod);
-        let said = message(threshold.signal.resource(), &first, due, observed.signals);
-        tracing::warn!(pod = %pod.full_name(), message = said.message.trim_end(), "evicting pod");
-        let eviction = Eviction::of_pressure(said, grace);
+        let eviction_message = message(threshold.signal.resource(), &first, due, observed.signals);
+        tracing::warn!(pod = %pod.full_name(), message = eviction_message.message.trim_end(), "evicting pod");
+        let eviction = Eviction::of_pressure(eviction_message, grace);
         self.measures.count(Counted::Evicted(threshold.signal.as_str()));
         // The send fails only if the agent ends.
         let _ = self.evictions.send((pod.uid().clone(), eviction));

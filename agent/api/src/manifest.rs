@@ -221,8 +221,8 @@ pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
         );
     }
     let Parsed { problems, warnings, no_effect, .. } = &mut loader.parsed;
-    for said in [problems, warnings, no_effect] {
-        compact::sort_by_key(said, |problem| (problem.line, problem.column));
+    for list in [problems, warnings, no_effect] {
+        compact::sort_by_key(list, |problem| (problem.line, problem.column));
     }
     loader.parsed
 }
@@ -320,13 +320,13 @@ impl Loader<'_> {
         for unsupported in fields {
             let place = node.locate(&unsupported.field);
             let field = full_path(path, &unsupported.field);
-            let said = self.at(place, &field, &unsupported.message);
+            let reported = self.at(place, &field, &unsupported.message);
             match unsupported.severity {
-                Severity::NoEffect => self.parsed.no_effect.push(said),
-                Severity::Warning => self.parsed.warnings.push(said),
+                Severity::NoEffect => self.parsed.no_effect.push(reported),
+                Severity::Warning => self.parsed.warnings.push(reported),
                 Severity::Fatal => {
                     let object = storage::full_name(node);
-                    self.parsed.problems.push(Problem { object, ..said });
+                    self.parsed.problems.push(Problem { object, ..reported });
                 }
             }
         }

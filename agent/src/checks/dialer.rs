@@ -41,7 +41,7 @@ pub enum DialError {
         source: Option<io::Error>,
     },
     /// The last of the host's addresses refused the connection.
-    #[error("dial tcp {to}: connect: {}", words(source))]
+    #[error("dial tcp {to}: connect: {}", go_error_text(source))]
     Connect {
         /// The address.
         to: SocketAddr,
@@ -81,7 +81,7 @@ pub(crate) async fn dial(
 }
 
 /// An error of the operating system as Go formats it: in lower case, without its number.
-pub(crate) fn words(error: &io::Error) -> String {
+pub(crate) fn go_error_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut rest = text.chars();

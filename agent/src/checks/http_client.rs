@@ -104,10 +104,10 @@ async fn exchange(dialer: &dyn Dialer, request: &HttpRequest) -> Result<Answered
         .title_case_headers(true)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| Problem::Protocol(words(&error)))?;
+        .map_err(|error| Problem::Protocol(error_text(&error)))?;
     let mut driver: Option<Driver> = Some(Box::pin(connection));
     let response = driven(&mut driver, sender.send_request(message)).await;
-    let response = response.map_err(|error| Problem::Protocol(words(&error)))?;
+    let response = response.map_err(|error| Problem::Protocol(error_text(&error)))?;
     Ok((response, driver))
 }
 
@@ -188,7 +188,7 @@ async fn body(mut incoming: Incoming) -> Result<Vec<u8>, HttpError> {
         let Some(frame) = incoming.frame().await else {
             break;
         };
-        let frame = frame.map_err(|error| HttpError::Body(words(&error)))?;
+        let frame = frame.map_err(|error| HttpError::Body(error_text(&error)))?;
         if let Some(data) = frame.data_ref() {
             bytes.extend_from_slice(data);
         }
@@ -198,7 +198,7 @@ async fn body(mut incoming: Incoming) -> Result<Vec<u8>, HttpError> {
 }
 
 /// An error of the HTTP library, worded as by Go's.
-fn words(error: &hyper::Error) -> String {
+fn error_text(error: &hyper::Error) -> String {
     use std::error::Error as _;
 
     if error.is_incomplete_message() {
@@ -212,7 +212,7 @@ fn words(error: &hyper::Error) -> String {
         Some(cause) if cause.kind() == std::io::ErrorKind::UnexpectedEof => {
             "unexpected EOF".to_owned()
         }
-        Some(cause) => dialer::words(cause),
+        Some(cause) => dialer::go_error_text(cause),
         None => error.to_string(),
     }
 }

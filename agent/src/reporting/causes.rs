@@ -145,8 +145,8 @@ impl Causes {
             .collect();
         // A cause with a reason makes a bare event redundant.
         let has_reason = texts.iter().any(|text| text.contains(": "));
-        let said = texts.into_iter().filter(|text| !has_reason || text.contains(": "));
-        said.collect::<Vec<_>>().join(", ")
+        let parts = texts.into_iter().filter(|text| !has_reason || text.contains(": "));
+        parts.collect::<Vec<_>>().join(", ")
     }
 }
 

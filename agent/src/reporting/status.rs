@@ -98,8 +98,8 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
     let next = settled_phase(computed, old.phase.as_deref(), api.phase.as_deref());
     if old.phase.as_deref() == Some(next) {
         let kept = |old: &Option<String>, api: &Option<String>| {
-            let said = |text: &&String| !text.is_empty();
-            old.as_ref().filter(said).or(api.as_ref().filter(said)).cloned()
+            let is_not_empty = |text: &&String| !text.is_empty();
+            old.as_ref().filter(is_not_empty).or(api.as_ref().filter(is_not_empty)).cloned()
         };
         status.reason = kept(&old.reason, &api.reason);
         status.message = kept(&old.message, &api.message);

@@ -128,7 +128,7 @@ fn balancers(
         let own = number(port.port).map(|port| (Some(address), port));
         for (address, port) in own.into_iter().chain(node_port) {
             balancers.push(Balancer {
-                name: words(service, own_port, transport),
+                name: describe_port(service, own_port, transport),
                 address,
                 port,
                 transport,
@@ -140,7 +140,7 @@ fn balancers(
     balancers
 }
 
-pub(super) fn words(service: &Service, port: i32, transport: Transport) -> String {
+pub(super) fn describe_port(service: &Service, port: i32, transport: Transport) -> String {
     let (name, namespace) = named(service);
     let transport = match transport {
         Transport::Tcp => "",
@@ -157,7 +157,7 @@ pub fn node_ports(service: &Service) -> Vec<(String, Transport, u16)> {
     let ports = ports.filter_map(|port| {
         let transport = Transport::named(port.protocol.as_deref())?;
         let node_port = port.node_port.and_then(number)?;
-        Some((words(service, port.port, transport), transport, node_port))
+        Some((describe_port(service, port.port, transport), transport, node_port))
     });
     ports.collect()
 }

@@ -21,7 +21,7 @@ use k8s_openapi::api::discovery::v1::{self as discovery, EndpointSlice};
 
 use super::assign::has_node_ports;
 use super::endpoints::{named, number, port_of_slice};
-use super::plan::{affinity, words};
+use super::plan::{affinity, describe_port};
 use super::{Balancer, ServiceTable, Transport};
 
 /// The label of Services that another proxy serves.
@@ -172,7 +172,7 @@ fn balancers(
     });
     let both = inside.into_iter().chain(outside);
     let balancers = both.map(|(address, number, backends)| Balancer {
-        name: words(service, port.port, transport),
+        name: describe_port(service, port.port, transport),
         address,
         port: number,
         transport,

@@ -18,11 +18,11 @@ pub fn warnings(objects: &ObjectMap) -> Vec<String> {
     let of_service = |service: &Arc<Service>| {
         let name = full_name(service);
         let spec = service.spec.as_ref();
-        let said = spec.into_iter().flat_map(|spec| {
+        let warnings = spec.into_iter().flat_map(|spec| {
             let of_slices = warnings_of_slices(service, spec, &slices);
             warnings_of(spec).into_iter().chain(of_slices)
         });
-        said.map(|warning| format!("service {name}: {warning}")).collect::<Vec<_>>()
+        warnings.map(|warning| format!("service {name}: {warning}")).collect::<Vec<_>>()
     };
     let of_services = services.iter().flat_map(of_service);
     of_services.chain(unused(&services, &slices)).collect()

@@ -99,7 +99,7 @@ mod tests {
         std::fs::write(&path, "search a.example\n").unwrap();
         check_resolv_conf(&path, true, "n1", &events);
         assert!(seen.try_recv().is_err(), "nothing is wrong");
-        for (text, words) in [("nameserver\n", ""), ("", "failed to read ")] {
+        for (text, prefix) in [("nameserver\n", ""), ("", "failed to read ")] {
             match text {
                 "" => std::fs::remove_file(&path).unwrap(),
                 _ => std::fs::write(&path, text).unwrap(),
@@ -110,7 +110,7 @@ mod tests {
                 (event.object.name, event.reason.as_str()),
                 ("n1".to_owned(), "CheckLimitsForResolvConf")
             );
-            assert!(event.message.starts_with(words), "{}", event.message);
+            assert!(event.message.starts_with(prefix), "{}", event.message);
         }
         check_resolv_conf(Path::new("/dev/zero"), true, "n1", &events);
         let message = seen.try_recv().unwrap().message;

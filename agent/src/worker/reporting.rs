@@ -74,21 +74,24 @@ pub(crate) fn pod_report(
     .map(|status| (status.name.as_str(), status))
     .collect();
     let containers = pod.all_containers().map(|(kind, container)| {
-        let said = statuses.get(container.name.as_str());
+        let container_status = statuses.get(container.name.as_str());
         let seen = observed.container(&container.name);
         let timing = timings.get(&container.name);
-        let (state, reason, message) =
-            said.and_then(|said| said.state.as_ref()).map_or_else(waiting, in_words);
+        let (state, reason, message) = container_status
+            .and_then(|container_status| container_status.state.as_ref())
+            .map_or_else(waiting, describe_state);
         ContainerReport {
             name: container.name.clone(),
             kind,
             state,
             reason,
             message,
-            exit_code: said.and_then(|said| exit_code(said)),
+            exit_code: container_status.and_then(|container_status| exit_code(container_status)),
             refused: false,
-            ready: said.is_some_and(|said| said.ready),
-            restarts: said.map_or(0, |said| u32::try_from(said.restart_count).unwrap_or(0)),
+            ready: container_status.is_some_and(|container_status| container_status.ready),
+            restarts: container_status.map_or(0, |container_status| {
+                u32::try_from(container_status.restart_count).unwrap_or(0)
+            }),
             image: container.image.clone().unwrap_or_default(),
             container_id: seen.map(|seen| seen.id.to_string()).unwrap_or_default(),
             log_path: seen.and_then(|seen| seen.log_path.clone()),
@@ -113,7 +116,7 @@ fn waiting() -> (ContainerPhase, String, String) {
     (ContainerPhase::Waiting, String::new(), String::new())
 }
 
-fn in_words(state: &ApiState) -> (ContainerPhase, String, String) {
+fn describe_state(state: &ApiState) -> (ContainerPhase, String, String) {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     match (&state.running, &state.terminated, &state.waiting) {
         (Some(_), _, _) => (ContainerPhase::Running, String::new(), String::new()),
@@ -128,9 +131,9 @@ fn in_words(state: &ApiState) -> (ContainerPhase, String, String) {
 }
 
 /// The latest termination: of the current state, or else of the last state.
-fn exit_code(said: &ContainerStatus) -> Option<i32> {
+fn exit_code(container_status: &ContainerStatus) -> Option<i32> {
     let ended = |state: &Option<ApiState>| Some(state.as_ref()?.terminated.as_ref()?.exit_code);
-    ended(&said.state).or_else(|| ended(&said.last_state))
+    ended(&container_status.state).or_else(|| ended(&container_status.last_state))
 }
 
 impl Worker {

@@ -26,7 +26,7 @@ fn judge(case: &Case) -> Result<(), String> {
         plan.does_something() != plan.idle.is_some(),
         "either something to do, or a reason for nothing"
     );
-    let ours = in_their_words(&plan);
+    let ours = vector_format(&plan);
     for (what, ours) in &ours {
         read::same(what, ours, &case.expected[what])?;
     }
@@ -43,7 +43,7 @@ fn judge(case: &Case) -> Result<(), String> {
     )
 }
 
-fn in_their_words(plan: &PodPlan) -> Map<String, Value> {
+fn vector_format(plan: &PodPlan) -> Map<String, Value> {
     let (id, attempt) = match &plan.sandbox {
         SandboxStep::Keep { id, attempt } => (id.as_str(), attempt),
         SandboxStep::Create { attempt, replaces: last, .. }

@@ -174,7 +174,7 @@ fn judge_rank(case: &Case) -> Result<(), String> {
     let of = candidates
         .iter()
         .find(|candidate| candidate.pod.name() == read::text(&input["message_pod"]));
-    let said = message(signal.resource(), of.unwrap(), &thresholds, &observe(&node));
-    read::same("message", &json!(said.message), &case.expected["message"])?;
-    read::same("annotations", &json!(said.annotations), &case.expected["message_annotations"])
+    let actual = message(signal.resource(), of.unwrap(), &thresholds, &observe(&node));
+    read::same("message", &json!(actual.message), &case.expected["message"])?;
+    read::same("annotations", &json!(actual.annotations), &case.expected["message_annotations"])
 }

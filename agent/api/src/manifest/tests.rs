@@ -15,8 +15,8 @@ fn problems(parsed: &Parsed) -> Vec<String> {
     heads(&parsed.problems)
 }
 
-fn heads(said: &[Problem]) -> Vec<String> {
-    said.iter().map(|problem| problem.to_string().lines().next().unwrap().to_owned()).collect()
+fn heads(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(|problem| problem.to_string().lines().next().unwrap().to_owned()).collect()
 }
 
 const GOOD: &str = "\

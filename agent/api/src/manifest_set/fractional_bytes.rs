@@ -8,7 +8,7 @@ use super::named_pods;
 
 /// One sentence for each, as in an API server's warnings (Kubernetes 1.36, pkg/api/pod/warnings.go).
 pub fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut warnings = Vec::new();
     for (name, pod) in named_pods(pods, workloads) {
         for (_, container) in pod.all_containers() {
             let Some(resources) = &container.resources else {
@@ -21,7 +21,7 @@ pub fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
                 });
                 for (resource, amount) in bytes.filter(|(_, amount)| has_fraction(&amount.0)) {
                     let (container, amount) = (&container.name, &amount.0);
-                    said.push(format!(
+                    warnings.push(format!(
                         "{name}, container {container}: resources.{list}.{resource} is {amount}, which is not a whole number of bytes{}",
                         suggestion(amount)
                     ));
@@ -29,7 +29,7 @@ pub fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
             }
         }
     }
-    said
+    warnings
 }
 
 fn has_fraction(amount: &str) -> bool {

@@ -16,10 +16,10 @@ pub fn leave_out(pods: &mut Vec<Pod>, workloads: &mut Vec<Workload>) -> Vec<Stri
         let name = format!("{} {namespace}/{}", owner.kind.to_lowercase(), owner.name);
         makers.contains(&name).then_some(name)
     };
-    let mut said = Vec::new();
+    let mut warnings = Vec::new();
     let mut leave = |name: String, maker: Option<String>| match maker {
         Some(maker) => {
-            said.push(format!(
+            warnings.push(format!(
                 "{name} is skipped: {maker} is in the manifests too, and creates it"
             ));
             false
@@ -34,5 +34,5 @@ pub fn leave_out(pods: &mut Vec<Pod>, workloads: &mut Vec<Workload>) -> Vec<Stri
         let maker = maker(workload.namespace(), workload.metadata());
         leave(workload.full_name(), maker)
     });
-    said
+    warnings
 }

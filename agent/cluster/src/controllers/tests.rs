@@ -305,9 +305,9 @@ fn objects_have_no_more_pods_than_the_node_takes(#[case] manifest: String, #[cas
     let starts = CronStarts::Scheduled;
     let mut controllers = Controllers::new(parsed.workloads, Refused::Deleted, starts, 1, now);
     let changes = controllers.sync(&BTreeMap::new(), now);
-    let said =
+    let expected =
         format!("{name}: 2147483537 pods do not fit on the node, which takes 110 pods at once");
-    assert_eq!(changes.problems, [said]);
+    assert_eq!(changes.problems, [expected]);
     // An object without a pod gets its first one.
     assert_eq!(changes.created.len(), 111);
     let changes = controllers.sync(&BTreeMap::new(), now);

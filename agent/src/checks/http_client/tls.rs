@@ -80,7 +80,7 @@ pub(super) async fn wrap(
             None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 Problem::Tls("EOF".to_owned())
             }
-            None => Problem::Tls(dialer::words(&error)),
+            None => Problem::Tls(dialer::go_error_text(&error)),
         }
     })?;
     Ok(Box::new(stream))

@@ -145,7 +145,7 @@ impl FakeCri {
         id: &ContainerId,
         limits: &Resources,
     ) -> Result<(), CriError> {
-        let about = format!("{} {}", self.about(id), in_words(limits));
+        let about = format!("{} {}", self.about(id), describe_limits(limits));
         self.called("UpdateContainerResources", &about)?;
         let mut inner = self.lock();
         let container = inner
@@ -159,13 +159,13 @@ impl FakeCri {
     pub(super) fn limit_sandbox(&self, id: &SandboxId, limits: &Resources) -> Result<(), CriError> {
         let name = self.lock().sandboxes.get(id).map(|sandbox| sandbox.spec.name.clone());
         let name = name.ok_or_else(|| not_found("UpdatePodSandboxResources", id.as_str()))?;
-        let about = format!("{name} {}", in_words(limits));
+        let about = format!("{name} {}", describe_limits(limits));
         self.called("UpdatePodSandboxResources", &about)
     }
 }
 
 /// Shares, quota and memory.
-fn in_words(limits: &Resources) -> String {
+fn describe_limits(limits: &Resources) -> String {
     format!(
         "shares={} quota={} memory={}",
         limits.cpu_shares, limits.cpu_quota, limits.memory_limit

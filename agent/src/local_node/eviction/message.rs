@@ -31,7 +31,7 @@ pub fn message(
     observations: &Observations,
 ) -> EvictionMessage {
     let name = resource.as_str();
-    let mut said = EvictionMessage {
+    let mut eviction_message = EvictionMessage {
         message: format!("The node was low on resource: {name}. "),
         ..EvictionMessage::default()
     };
@@ -41,18 +41,18 @@ pub fn message(
         .find_map(|threshold| Some((threshold, observations.get(&threshold.signal)?)));
     if let Some((threshold, observed)) = of_resource {
         let _ = write!(
-            said.message,
+            eviction_message.message,
             "Threshold quantity: {}, available: {}. ",
             threshold.value.text(observed.capacity),
             observed.available_text(threshold.signal)
         );
     }
     let Some(stats) = candidate.stats else {
-        return said;
+        return eviction_message;
     };
     let pod = candidate.pod;
     let mut annotate = |key: &str, value: String| {
-        said.annotations.insert(key.to_owned(), value);
+        eviction_message.annotations.insert(key.to_owned(), value);
     };
     if resource == Resource::Memory && requests::has_own_resources(pod) {
         let own = pod.spec().resources.as_ref();
@@ -62,7 +62,7 @@ pub fn message(
             let request =
                 canonical(&request.0).map_or_else(|_| request.0.clone(), |text| text.text);
             let _ = write!(
-                said.message,
+                eviction_message.message,
                 "Pod {} was using {usage}, request is {request}, has larger consumption of {name}. ",
                 pod.name()
             );
@@ -80,7 +80,7 @@ pub fn message(
             continue;
         };
         let _ = write!(
-            said.message,
+            eviction_message.message,
             "Container {} was using {usage}, request is {}, has larger consumption of {name}. ",
             container.name,
             request_text(container, name)
@@ -91,7 +91,7 @@ pub fn message(
     annotate("offending_containers", names.join(","));
     annotate("offending_containers_usage", usages.join(","));
     annotate("starved_resource", name.to_owned());
-    said
+    eviction_message
 }
 
 /// A container's usage of a resource that it can request.

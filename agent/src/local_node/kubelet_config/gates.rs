@@ -386,12 +386,12 @@ mod tests {
     #[case(&[("GracefulNodeShutdown", false)], "featureGates.GracefulNodeShutdownBasedOnPodPriority: it is enabled, and requires GracefulNodeShutdown")]
     fn gate_needs_the_gates_that_it_depends_on(
         #[case] given: &[(&str, bool)],
-        #[case] words: &str,
+        #[case] expected: &str,
     ) {
         let problems: Vec<String> =
             gates(given).problems().iter().map(ToString::to_string).collect();
-        assert_eq!(problems.is_empty(), words.is_empty(), "{problems:?}");
-        assert!(problems.join("; ").contains(words), "{problems:?}");
+        assert_eq!(problems.is_empty(), expected.is_empty(), "{problems:?}");
+        assert!(problems.join("; ").contains(expected), "{problems:?}");
     }
 
     #[test]

@@ -46,9 +46,9 @@ fn fields_are_read_and_those_without_effect_are_named() {
 #[case("maxPods: 1", "expected apiVersion")]
 #[case("- 1", "expected apiVersion")]
 #[case("a: [", "invalid YAML or JSON")]
-fn other_documents_are_refused(#[case] text: &str, #[case] words: &str) {
+fn other_documents_are_refused(#[case] text: &str, #[case] expected: &str) {
     let error = parse(text).unwrap_err().to_string();
-    assert!(error.contains(words), "{error}");
+    assert!(error.contains(expected), "{error}");
 }
 
 #[rstest]
@@ -59,9 +59,9 @@ fn other_documents_are_refused(#[case] text: &str, #[case] words: &str) {
 #[case("crashLoopBackOff: {most: 1s}", "crashLoopBackOff: unknown field `most`")]
 #[case("maxPods: 1\nmaxPods: 2", "duplicate")]
 #[case("maxPods: many\nport: {}", "; port: invalid type")]
-fn malformed_fields_are_refused(#[case] line: &str, #[case] words: &str) {
+fn malformed_fields_are_refused(#[case] line: &str, #[case] expected: &str) {
     let error = parse(&format!("{HEAD}{line}\n")).unwrap_err().to_string();
-    assert!(error.contains(words), "{error}");
+    assert!(error.contains(expected), "{error}");
 }
 
 /// The table has each field of the types, and no other.
@@ -239,9 +239,9 @@ fn drop_ins_replace_fields_and_merge_objects() {
 #[case("systemCgroups: /x", "systemCgroups: crib's agent")]
 #[case("tracing: {endpoint: 'localhost:4317'}", "tracing: crib's agent")]
 #[case("userNamespaces: {idsPerPod: 131072}", "userNamespaces.idsPerPod: crib's agent")]
-fn field_that_the_agent_lacks_is_refused(#[case] fields: &str, #[case] words: &str) {
+fn field_that_the_agent_lacks_is_refused(#[case] fields: &str, #[case] expected: &str) {
     let error = check(&document(fields)).unwrap_err().to_string();
-    assert!(error.contains(words), "{error}");
+    assert!(error.contains(expected), "{error}");
 }
 
 #[rstest]

@@ -256,7 +256,7 @@ mod tests {
         PodReport { containers, ..fixtures::pod_report("p", status) }
     }
 
-    fn words(old: Option<(&PodReport, Stage)>, new: (&PodReport, Stage)) -> Vec<String> {
+    fn describe(old: Option<(&PodReport, Stage)>, new: (&PodReport, Stage)) -> Vec<String> {
         let word = |t: &Transition| {
             let exit = t.exit_code.map(|code| format!(" {code}")).unwrap_or_default();
             format!("{}: {} -> {}{exit}", t.container.as_deref().unwrap_or("pod"), t.from, t.to)
@@ -289,27 +289,27 @@ mod tests {
         let running = pod("Running", vec![container(ContainerPhase::Running, "", "c1")]);
         let ended = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c1")]);
         assert_eq!(
-            words(None, (&waiting, Stage::Active)),
+            describe(None, (&waiting, Stage::Active)),
             ["app:  -> Waiting(ContainerCreating)", "pod:  -> Pending"]
         );
         assert_eq!(
-            words(Some((&waiting, Stage::Active)), (&running, Stage::Active)),
+            describe(Some((&waiting, Stage::Active)), (&running, Stage::Active)),
             ["app: Waiting(ContainerCreating) -> Running", "pod: Pending -> Running"]
         );
         assert_eq!(
-            words(Some((&running, Stage::Active)), (&running, Stage::Active)),
+            describe(Some((&running, Stage::Active)), (&running, Stage::Active)),
             Vec::<String>::new()
         );
         assert_eq!(
-            words(Some((&running, Stage::Active)), (&running, Stage::Terminating)),
+            describe(Some((&running, Stage::Active)), (&running, Stage::Terminating)),
             ["pod: Running -> Terminating"]
         );
         assert_eq!(
-            words(Some((&running, Stage::Terminating)), (&ended, Stage::Terminated)),
+            describe(Some((&running, Stage::Terminating)), (&ended, Stage::Terminated)),
             ["app: Running -> Terminated(Error) 3", "pod: Terminating -> Failed"]
         );
         assert_eq!(
-            words(Some((&ended, Stage::Terminated)), (&ended, Stage::Removed)),
+            describe(Some((&ended, Stage::Terminated)), (&ended, Stage::Removed)),
             ["pod: Failed -> Removed"]
         );
     }
@@ -319,7 +319,7 @@ mod tests {
         let first = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c1")]);
         let second = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c2")]);
         assert_eq!(
-            words(Some((&first, Stage::Active)), (&second, Stage::Active)),
+            describe(Some((&first, Stage::Active)), (&second, Stage::Active)),
             ["app: Terminated(Error) -> Terminated(Error) 3"]
         );
     }
@@ -328,7 +328,7 @@ mod tests {
     fn restart_between_two_reports_is_not_lost() {
         let running = |id| pod("Running", vec![container(ContainerPhase::Running, "", id)]);
         let told = |first: &PodReport, second: &PodReport| {
-            words(Some((first, Stage::Active)), (second, Stage::Active))
+            describe(Some((first, Stage::Active)), (second, Stage::Active))
         };
         assert_eq!(told(&running("c1"), &running("c2")), ["app: Running -> Running"]);
         // Its id was not known yet.
@@ -343,7 +343,7 @@ mod tests {
             .and(Causes::started("other", "for the first time"));
         let (old, new) = ((&running, Stage::Active), (&ended, Stage::Active));
         let changes = transitions(Some(old), new, Timestamp::UNIX_EPOCH, &causes);
-        let said: Vec<&str> = changes.iter().map(|change| change.cause.as_str()).collect();
-        assert_eq!(said, ["exited", "app exited"]);
+        let causes: Vec<&str> = changes.iter().map(|change| change.cause.as_str()).collect();
+        assert_eq!(causes, ["exited", "app exited"]);
     }
 }

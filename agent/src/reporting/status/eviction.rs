@@ -72,12 +72,12 @@ impl Eviction {
     }
 
     /// The node is under pressure, with this message.
-    pub(crate) fn of_pressure(said: EvictionMessage, grace: Option<i64>) -> Self {
+    pub(crate) fn of_pressure(eviction_message: EvictionMessage, grace: Option<i64>) -> Self {
         Self {
             reason: "Evicted",
-            condition: Some(Cow::Owned(said.message.clone())),
-            message: Cow::Owned(said.message),
-            annotations: said.annotations,
+            condition: Some(Cow::Owned(eviction_message.message.clone())),
+            message: Cow::Owned(eviction_message.message),
+            annotations: eviction_message.annotations,
             grace,
             is_event: true,
         }

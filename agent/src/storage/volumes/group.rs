@@ -49,12 +49,12 @@ mod tests {
     fn unmapped_id_is_of_manifest(
         #[case] errno: i32,
         #[case] wanted: Option<(&'static str, u32)>,
-        #[case] said: Option<&str>,
+        #[case] expected: Option<&str>,
     ) {
         let error = io::Error::from_raw_os_error(errno);
         let error = not_given(error, wanted, "write", Path::new("/v"));
-        assert_eq!(error.is_of_manifest(), said.is_some());
-        let said = said.unwrap_or("failed to write /v");
-        assert!(error.to_string().starts_with(said), "{error}");
+        assert_eq!(error.is_of_manifest(), expected.is_some());
+        let expected = expected.unwrap_or("failed to write /v");
+        assert!(error.to_string().starts_with(expected), "{error}");
     }
 }

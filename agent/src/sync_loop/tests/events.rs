@@ -218,9 +218,9 @@ async fn kills_for_want_of_memory_of_the_machine_are_events_of_the_node() {
             == (crate::EventObjectKind::Node, "localhost")
     };
     assert!(seen.iter().all(of_node), "{seen:?}");
-    let said: Vec<_> = seen.iter().map(|it| (it.reason.as_str(), it.message.as_str())).collect();
+    let texts: Vec<_> = seen.iter().map(|it| (it.reason.as_str(), it.message.as_str())).collect();
     assert_eq!(
-        said,
+        texts,
         [
             ("SystemOOM", "System OOM encountered, victim process: big, pid: 71"),
             ("SystemOOM", "System OOM encountered"),

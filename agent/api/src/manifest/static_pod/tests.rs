@@ -17,11 +17,11 @@ fn pods(location: Location<'_>, node_name: &str, bytes: &[u8]) -> Result<Vec<Api
     Manifest::new(location, node_name, bytes)?.all()
 }
 
-/// The class and the first line of what is said.
+/// The class and the first line of the message.
 fn rejected(text: &str) -> (ErrorClass, String) {
     let rejected = read(text.as_bytes()).unwrap_err();
-    let said = rejected.to_string();
-    (rejected.class, said.lines().next().unwrap().to_owned())
+    let message = rejected.to_string();
+    (rejected.class, message.lines().next().unwrap().to_owned())
 }
 
 fn label(pod: &ApiPod) -> &str {
@@ -83,9 +83,9 @@ fn pod_becomes_the_nodes() {
 fn rejection_has_class_and_position(
     #[case] text: &str,
     #[case] class: ErrorClass,
-    #[case] said: &str,
+    #[case] expected: &str,
 ) {
-    assert_eq!(rejected(text), (class, said.to_owned()));
+    assert_eq!(rejected(text), (class, expected.to_owned()));
 }
 
 #[test]

@@ -73,7 +73,7 @@ mod tests {
         "{\"protectKernelDefaults\": true}",
         "protectKernelDefaults: kernel.panic is 0: run sysctl -w kernel.panic=10"
     )]
-    fn machine_must_be_as_configured(#[case] fields: &str, #[case] words: &str) {
+    fn machine_must_be_as_configured(#[case] fields: &str, #[case] expected: &str) {
         let document: Document = serde_json::from_str(fields).unwrap();
         let config = check(&normalized(&document).unwrap()).unwrap().config;
         let host = Host {
@@ -84,8 +84,8 @@ mod tests {
         let problems: Vec<String> =
             host_problems(&config, &host).iter().map(ToString::to_string).collect();
         let problems = problems.join("; ");
-        assert_eq!(problems.is_empty(), words.is_empty(), "{problems}");
-        assert!(problems.contains(words), "{problems}");
+        assert_eq!(problems.is_empty(), expected.is_empty(), "{problems}");
+        assert!(problems.contains(expected), "{problems}");
         let good = Host { unified_cgroups: true, ..Host::default() };
         assert_eq!(host_problems(&config, &good), []);
     }

@@ -78,11 +78,11 @@ mod tests {
     fn node_has_few_labels_of_kubernetes(
         #[case] key: &str,
         #[case] value: &str,
-        #[case] words: &str,
+        #[case] expected: &str,
     ) {
         let labels = BTreeMap::from([(key.to_owned(), value.to_owned())]);
         let problems = label_problems(&labels).join("; ");
-        assert_eq!(problems.is_empty(), words.is_empty(), "{problems}");
-        assert!(problems.contains(words), "{problems}");
+        assert_eq!(problems.is_empty(), expected.is_empty(), "{problems}");
+        assert!(problems.contains(expected), "{problems}");
     }
 }

@@ -10,7 +10,7 @@ fn document(fields: &str) -> Document {
     normalized(&parse(&format!("{head}{fields}\n")).unwrap().document).unwrap()
 }
 
-fn said(document: &Document) -> String {
+fn problem_text(document: &Document) -> String {
     check(document).map_or_else(|problems| problems.to_string(), |_| String::new())
 }
 
@@ -233,9 +233,9 @@ fn said(document: &Document) -> String {
 #[case("systemReserved: {gpu: '1'}", "systemReserved: cannot reserve \"gpu\"")]
 #[case("kubeReserved: {cpu: lots}", "kubeReserved: cpu: \"lots\" is not a quantity")]
 #[case("kubeReserved: {cpu: '-1'}", "kubeReserved: cpu: -1 is less than zero")]
-fn rule_refuses(#[case] fields: &str, #[case] words: &str) {
-    let said = said(&document(fields));
-    assert!(said.contains(words), "{said}");
+fn rule_refuses(#[case] fields: &str, #[case] expected: &str) {
+    let problem_text = problem_text(&document(fields));
+    assert!(problem_text.contains(expected), "{problem_text}");
 }
 
 /// Values that only flags can set, because an empty string in a file stands for the default.
@@ -243,18 +243,18 @@ fn rule_refuses(#[case] fields: &str, #[case] words: &str) {
 #[case("containerRuntimeEndpoint", "containerRuntimeEndpoint: it is empty")]
 #[case("podLogsDir", "podLogsDir: it is empty")]
 #[case("port", "port: 0 is not between 1 and 65535")]
-fn rule_refuses_flag(#[case] field: &str, #[case] words: &str) {
+fn rule_refuses_flag(#[case] field: &str, #[case] expected: &str) {
     let mut document = with_defaults(&Document::new());
     let zero = if field == "port" { 0.into() } else { "".into() };
     document.insert(field.to_owned(), zero);
-    let said = said(&document);
-    assert!(said.contains(words), "{said}");
+    let problem_text = problem_text(&document);
+    assert!(problem_text.contains(expected), "{problem_text}");
 }
 
 #[test]
 fn all_problems_are_found() {
-    let said = said(&document("maxPods: -1\nport: -1\nrunOnce: true"));
+    let problem_text = problem_text(&document("maxPods: -1\nport: -1\nrunOnce: true"));
     for field in ["maxPods", "port", "runOnce"] {
-        assert!(said.contains(&format!("{field}: ")), "{said}");
+        assert!(problem_text.contains(&format!("{field}: ")), "{problem_text}");
     }
 }
