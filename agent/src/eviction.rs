@@ -23,7 +23,7 @@ use crate::local_node::eviction::config::Threshold;
 use crate::local_node::eviction::layout::{Reclaim, is_of_containers, with_container_fs};
 use crate::local_node::eviction::message::message;
 use crate::local_node::eviction::observe::{Observations, thresholds_met};
-use crate::local_node::eviction::pass::Passes;
+use crate::local_node::eviction::pass::EvictionState;
 use crate::local_node::eviction::rank::{Candidate, FsLayout, rank};
 use crate::local_node::eviction::settings::EvictionSettings;
 use crate::machine::Machine;
@@ -33,7 +33,7 @@ use crate::reporting::events::EventRecorder;
 use crate::reporting::measures::{Counted, Measures};
 use crate::reporting::report::Reports;
 use crate::reporting::status::eviction::{AT_ONCE, Eviction};
-use measure::Known;
+use measure::NodeState;
 use notify::Notifications;
 
 /// The period of measurements of the node (evictionMonitoringPeriod).
@@ -70,8 +70,8 @@ pub(crate) struct Evictor {
 struct Memory {
     /// Grace periods use a monotonic clock, because the wall clock may be set.
     began: Instant,
-    passes: Passes,
-    known: Known,
+    eviction_state: EvictionState,
+    node_state: NodeState,
     notifications: Notifications,
     /// The file systems as last measured, and their thresholds.
     thresholds: Option<(FsLayout, Vec<Threshold>)>,
@@ -96,8 +96,8 @@ impl Evictor {
     pub(crate) async fn run(self) {
         let mut memory = Memory {
             began: Instant::now(),
-            passes: Passes::default(),
-            known: Known::default(),
+            eviction_state: EvictionState::default(),
+            node_state: NodeState::default(),
             notifications: Notifications::default(),
             thresholds: None,
         };
@@ -121,7 +121,7 @@ impl Evictor {
 
     async fn pass(&self, memory: &mut Memory) -> Option<Evicted> {
         let since = Instant::now();
-        let (observed, layout) = self.observe(&mut memory.known).await;
+        let (observed, layout) = self.observe(&mut memory.node_state).await;
         let thresholds = match memory.thresholds.take() {
             Some((known, thresholds)) if known == layout => thresholds,
             Some(_) | None => with_container_fs(&self.settings.thresholds, layout),
@@ -129,11 +129,11 @@ impl Evictor {
         let (_, thresholds) = memory.thresholds.insert((layout, thresholds));
         let now = memory.began.elapsed();
         if self.settings.kernel_notifies {
-            let (known, pods) = (&mut memory.known, self.pods_cgroup.as_deref());
+            let (known, pods) = (&mut memory.node_state, self.pods_cgroup.as_deref());
             memory.notifications.refresh(&self.machine, thresholds, pods, known, now).await;
         }
         let period = self.settings.transition_period;
-        let decision = memory.passes.decide(thresholds, &observed, period, now);
+        let decision = memory.eviction_state.decide(thresholds, &observed, period, now);
         self.publish(decision.pressure);
         let threshold = *decision.due.first()?;
         let resource = threshold.signal.resource().as_str();
@@ -143,7 +143,7 @@ impl Evictor {
         let reclaim = Reclaim::for_signal(threshold.signal, layout);
         if reclaim.is_any() {
             self.reclaim(reclaim).await;
-            let (observed, _) = self.observe(&mut memory.known).await;
+            let (observed, _) = self.observe(&mut memory.node_state).await;
             if thresholds_met(thresholds, &observed, true).is_empty() {
                 tracing::info!(resource, "reduced pressure without evicting pods");
                 return None;

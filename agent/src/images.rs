@@ -107,13 +107,13 @@ pub enum ImageError {
 }
 
 /// See [`ImageError`]; the event is still to be reported.
-enum Unready {
+enum EnsureImageError {
     Reported(Reported),
     Failed(PullError),
     Cancelled,
 }
 
-impl From<Reported> for Unready {
+impl From<Reported> for EnsureImageError {
     fn from(reported: Reported) -> Self {
         Self::Reported(reported)
     }
@@ -180,12 +180,12 @@ impl Images {
         cancel: &CancellationToken,
     ) -> Result<ReadyImage, ImageError> {
         self.find_or_pull(request, report, cancel).await.map_err(|unready| match unready {
-            Unready::Reported((error, event)) => {
+            EnsureImageError::Reported((error, event)) => {
                 report(event);
                 ImageError::Failed(error)
             }
-            Unready::Failed(error) => ImageError::Failed(error),
-            Unready::Cancelled => ImageError::Cancelled,
+            EnsureImageError::Failed(error) => ImageError::Failed(error),
+            EnsureImageError::Cancelled => ImageError::Cancelled,
         })
     }
 
@@ -199,7 +199,7 @@ impl Images {
         request: ImageRequest<'_>,
         report: Report<'_>,
         cancel: &CancellationToken,
-    ) -> Result<ReadyImage, Unready> {
+    ) -> Result<ReadyImage, EnsureImageError> {
         let spec = ImageSpec {
             image: decide::name_for_runtime(request.image)?,
             user_specified: String::new(),
@@ -210,7 +210,7 @@ impl Images {
         let secrets = self.pull_secrets(request.pod, report);
         let found = tokio::select! {
             biased;
-            () = cancel.cancelled() => return Err(Unready::Cancelled),
+            () = cancel.cancelled() => return Err(EnsureImageError::Cancelled),
             found = self.find(request, &secrets, report, &spec) => found?,
         };
         match found {
@@ -226,7 +226,7 @@ impl Images {
         secrets: &[Secret],
         report: Report<'_>,
         spec: &ImageSpec,
-    ) -> Result<Result<ReadyImage, Vec<Credential>>, Unready> {
+    ) -> Result<Result<ReadyImage, Vec<Credential>>, EnsureImageError> {
         let ImageRequest { image, policy, .. } = request;
         let present = match policy {
             PullPolicy::Always => None,
@@ -274,9 +274,9 @@ impl Images {
         &self,
         request: ImageRequest<'_>,
         secrets: &[Secret],
-    ) -> Result<Vec<Credential>, Unready> {
+    ) -> Result<Vec<Credential>, EnsureImageError> {
         let failed = |error: &dyn std::error::Error| {
-            Unready::Failed(PullError::unstarted(error.to_string()))
+            EnsureImageError::Failed(PullError::unstarted(error.to_string()))
         };
         let repository =
             Reference::with_any_port(request.image).map_err(|error| failed(&error))?.repository;
@@ -314,7 +314,7 @@ impl Images {
         spec: &ImageSpec,
         credentials: &[Credential],
         cancel: &CancellationToken,
-    ) -> Result<ReadyImage, Unready> {
+    ) -> Result<ReadyImage, EnsureImageError> {
         let image = request.image;
         let key = decide::backoff_key(request.pod.uid(), image);
         let begun = self.clock.now();
@@ -324,7 +324,7 @@ impl Images {
             let message = format!(
                 "Failed to record image pull intent for container image \"{image}\": {error}"
             );
-            Unready::Failed(PullError::unstarted(message))
+            EnsureImageError::Failed(PullError::unstarted(message))
         })?;
         report(ImageEvent::pulling(image));
         // Dropping the call makes the runtime abort the pull; a later pull is not affected.
@@ -337,7 +337,7 @@ impl Images {
         match pulled {
             None => {
                 records.failed(image).await;
-                Err(Unready::Cancelled)
+                Err(EnsureImageError::Cancelled)
             }
             Some(Err((attempts, refused))) => {
                 records.failed(image).await;

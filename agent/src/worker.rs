@@ -104,8 +104,8 @@ struct Worker {
     dirs: PodDirs,
     updates: watch::Receiver<PodUpdate>,
     phase: Phase,
-    ending: Ending,
-    seen: Seen,
+    termination: Termination,
+    observation: Observation,
     history: History,
     start_errors: StartErrors,
     hooks: Hooks,
@@ -127,7 +127,7 @@ struct Worker {
 }
 
 /// Why and how the pod terminates.
-struct Ending {
+struct Termination {
     /// Why no source has the pod any more; `None` while one does.
     removed: Option<String>,
     /// Why the pod terminates while its source still has it.
@@ -139,7 +139,7 @@ struct Ending {
 }
 
 /// The observed state of the pod's containers.
-struct Seen {
+struct Observation {
     snapshots: Snapshots,
     /// Snapshots of an older generation are stale.
     since: Generation,
@@ -198,13 +198,13 @@ impl Worker {
         let manager = shared.claim_manager.as_ref();
         let claim_health = manager.and_then(|manager| manager.health_changes());
         Self {
-            ending: Ending {
+            termination: Termination {
                 removed: None,
                 cause: FINISHED.to_owned(),
                 eviction: None,
                 grace: None,
             },
-            seen: Seen {
+            observation: Observation {
                 snapshots: shared.cache.subscribe(&pod_ref.uid),
                 since: Generation::default(),
                 expected: Expected::default(),
@@ -236,7 +236,7 @@ impl Worker {
     /// Rare phases are boxed, so that an idle pod does not keep memory for their state.
     async fn run_phases(&mut self) {
         if self.pod.is_none() {
-            self.ending.removed = Some("orphaned pod".to_owned());
+            self.termination.removed = Some("orphaned pod".to_owned());
             self.phase = self.phase.on(PhaseEvent::Deleted);
         }
         while self.phase != Phase::Gone {
@@ -315,7 +315,7 @@ impl Worker {
         let evicted = self.exceeds_storage(&pod, &observed).await;
         let causes = match self.deadline() {
             Some(at) if at <= now => Causes::pod(PAST_DEADLINE),
-            Some(_) | None if evicted => Causes::pod(&*self.ending.cause),
+            Some(_) | None if evicted => Causes::pod(&*self.termination.cause),
             Some(_) | None => snapshot.causes,
         };
         self.log_adoption(&observed);
@@ -324,7 +324,7 @@ impl Worker {
             return Synced::Phase(PhaseEvent::Finished);
         }
         if self.is_past_deadline() {
-            self.ending.cause = PAST_DEADLINE.to_owned();
+            self.termination.cause = PAST_DEADLINE.to_owned();
             self.event(None, &EventReason::DeadlineExceeded);
             return Synced::Phase(PhaseEvent::Finished);
         }
@@ -351,7 +351,7 @@ impl Worker {
             }
             Box::pin(self.execute(pod, observed, plan, &causes)).await;
             let causes = causes.and(std::mem::take(&mut self.hooks.failed));
-            self.seen.since = self.shared.cache.refresh(&self.pod_ref.uid, causes);
+            self.observation.since = self.shared.cache.refresh(&self.pod_ref.uid, causes);
         } else if syncs && execute::pulls_volumes(&pod, &plan) {
             Box::pin(self.execute(pod, observed, plan, &Causes::default())).await;
         } else if !self.collect_garbage(&observed).await {
@@ -411,7 +411,7 @@ impl Worker {
                     self.volumes.set_pod(&pod);
                 }
                 if ends {
-                    self.ending.cause = "deleted".to_owned();
+                    self.termination.cause = "deleted".to_owned();
                 }
                 self.pod = Some(pod);
             }
@@ -423,7 +423,7 @@ impl Worker {
 
     /// Records why no source has the pod any more, and its last version.
     fn removed_from_source(&mut self, cause: String, last: Option<Pod>) {
-        self.ending.removed = Some(cause);
+        self.termination.removed = Some(cause);
         if last.is_some() {
             self.pod = last;
         }
@@ -438,7 +438,7 @@ impl Worker {
 
     /// Waits for a snapshot of at least `min_generation`; `None` if the pod must terminate first.
     async fn fresh(&mut self) -> Option<Snapshot> {
-        let min_generation = self.seen.since;
+        let min_generation = self.observation.since;
         loop {
             tokio::select! {
                 biased;
@@ -451,7 +451,7 @@ impl Worker {
                         return None;
                     }
                 }
-                seen = latest(&mut self.seen.snapshots, min_generation) => return Some(seen),
+                seen = latest(&mut self.observation.snapshots, min_generation) => return Some(seen),
             }
         }
     }

@@ -26,7 +26,7 @@ use tasks::blocking;
 
 /// State of the node that is kept between measurements.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct NodeState {
     /// The measurements that fail; each failure is logged once.
     absent: Set<&'static str>,
     /// The runtime's directory of images, once reported, and that of writable layers if it differs.
@@ -38,7 +38,7 @@ pub(super) struct Known {
     pub(super) memory_of_pods: Option<MemoryUse>,
 }
 
-impl Known {
+impl NodeState {
     /// The measurement, if it succeeded; logs the first failure.
     pub(super) fn note<T>(
         &mut self,
@@ -72,7 +72,7 @@ struct Measured {
 
 impl Evictor {
     /// Measures the node's signals, and finds the file systems.
-    pub(super) async fn observe(&self, known: &mut Known) -> (Observations, FsLayout) {
+    pub(super) async fn observe(&self, known: &mut NodeState) -> (Observations, FsLayout) {
         if known.places.is_none() {
             let places = self.places().await;
             known.places = known.note("where the runtime has its images", places);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tasks::blocking;
 
-use super::measure::Known;
+use super::measure::NodeState;
 use crate::local_node::eviction::Signal;
 use crate::local_node::eviction::config::Threshold;
 use crate::local_node::eviction::notification::{is_of_memory, watched_usage};
@@ -35,7 +35,7 @@ impl Notifications {
         machine: &Arc<dyn Machine>,
         thresholds: &[Threshold],
         pods_cgroup: Option<&str>,
-        known: &mut Known,
+        known: &mut NodeState,
         now: Duration,
     ) {
         if self.told_at.is_some_and(|at| now.saturating_sub(at) < REFRESH) {

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 
 use super::policy::CredentialVerification;
 use super::record_files::{RecordFiles, file_name};
-use super::records::{self, Access, Known, PullCredentials, PulledRecord};
+use super::records::{self, Access, PullCredentials, PulledRecord, RecordState};
 use crate::cri::Cri;
 use tasks::blocking;
 
@@ -29,17 +29,17 @@ struct State {
 }
 
 impl State {
-    fn known(&self, image: &str, image_ref: &str) -> Known<'_> {
+    fn known(&self, image: &str, image_ref: &str) -> RecordState<'_> {
         if let Some(record) = self.pulled.get(image_ref) {
-            Known::Pulled(record)
+            RecordState::Pulled(record)
         } else if self.damaged_pulled.contains(&file_name(image_ref)) {
-            Known::Damaged
+            RecordState::Damaged
         } else if self.intents.contains_key(image) {
-            Known::Intended
+            RecordState::Intended
         } else if self.damaged_intents.contains(&file_name(image)) {
-            Known::Damaged
+            RecordState::Damaged
         } else {
-            Known::Nothing
+            RecordState::Nothing
         }
     }
 }

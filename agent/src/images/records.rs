@@ -178,7 +178,7 @@ impl PulledRecord {
 
 /// The record of a present image.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Known<'a> {
+pub(crate) enum RecordState<'a> {
     /// No record: the agent did not pull the image.
     Nothing,
     /// A pull is in progress, or an earlier agent ended during one.
@@ -201,13 +201,17 @@ pub(crate) enum Access {
 }
 
 /// Decides whether pods may use a present image.
-pub(crate) fn access(policy: &CredentialVerification, image: &str, known: Known<'_>) -> Access {
+pub(crate) fn access(
+    policy: &CredentialVerification,
+    image: &str,
+    known: RecordState<'_>,
+) -> Access {
     let record = match known {
-        Known::Damaged => return Access::PullRequired,
-        Known::Nothing | Known::Intended => None,
-        Known::Pulled(record) => Some(record),
+        RecordState::Damaged => return Access::PullRequired,
+        RecordState::Nothing | RecordState::Intended => None,
+        RecordState::Pulled(record) => Some(record),
     };
-    if !policy.applies_to(image, !matches!(known, Known::Nothing)) {
+    if !policy.applies_to(image, !matches!(known, RecordState::Nothing)) {
         return Access::Granted;
     }
     let credentials = image_reference::without_version(image)
@@ -329,7 +333,7 @@ mod tests {
         let policy = CredentialVerification::AlwaysVerify;
         let accounts = record.credentials["q.io/a"].clone();
         let expected = Access::OfCredentials(accounts);
-        assert_eq!(access(&policy, "q.io/a:1", Known::Pulled(&record)), expected);
+        assert_eq!(access(&policy, "q.io/a:1", RecordState::Pulled(&record)), expected);
     }
 
     #[test]
@@ -373,7 +377,7 @@ mod tests {
     #[test]
     fn unreadable_record_needs_a_pull_under_every_policy() {
         let policy = CredentialVerification::NeverVerify;
-        assert_eq!(access(&policy, "a", Known::Damaged), Access::PullRequired);
-        assert_eq!(access(&policy, "a", Known::Intended), Access::Granted);
+        assert_eq!(access(&policy, "a", RecordState::Damaged), Access::PullRequired);
+        assert_eq!(access(&policy, "a", RecordState::Intended), Access::Granted);
     }
 }

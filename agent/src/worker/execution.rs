@@ -58,10 +58,10 @@ impl Worker {
                 () = kill_requested(&mut kill_now), if !terminating.is_cancelled() => {
                     terminating.cancel();
                 }
-                Ok(()) = self.seen.snapshots.changed() => self.seen_meanwhile(causes).await,
+                Ok(()) = self.observation.snapshots.changed() => self.report_meanwhile(causes).await,
                 () = self.probes.changed() => {
                     self.publish_probes(Stage::Active);
-                    self.seen_meanwhile(causes).await;
+                    self.report_meanwhile(causes).await;
                 }
             }
         }
@@ -72,8 +72,8 @@ impl Worker {
     }
 
     /// Reports a snapshot that arrives during the execution of a plan with these causes.
-    async fn seen_meanwhile(&mut self, causes: &Causes) {
-        let snapshot = self.seen.snapshots.borrow_and_update().clone();
+    async fn report_meanwhile(&mut self, causes: &Causes) {
+        let snapshot = self.observation.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = snapshot {
             let observed = self.observe(&snapshot);
             let causes = snapshot.causes.and(causes.clone());
@@ -83,8 +83,12 @@ impl Worker {
     }
 
     pub(super) fn report_again(&mut self, causes: Causes) {
-        let observed =
-            self.seen.snapshots.borrow().as_ref().map(|snapshot| Arc::clone(&snapshot.observed));
+        let observed = self
+            .observation
+            .snapshots
+            .borrow()
+            .as_ref()
+            .map(|snapshot| Arc::clone(&snapshot.observed));
         if let Some(observed) = observed {
             let observed = self.probes.add_to(observed);
             self.report(&observed, Stage::Active, causes);

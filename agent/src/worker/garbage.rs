@@ -58,7 +58,7 @@ impl Worker {
                 let dirs = self.dirs.clone();
                 blocking(move || dirs.remove_log(&log)).await;
             }
-            self.seen.expected.add(Done::Remove { name, id });
+            self.observation.expected.add(Done::Remove { name, id });
         }
         for id in garbage.sandboxes {
             self.stabilization.forget(id.as_str());
@@ -67,7 +67,7 @@ impl Worker {
                 self.defer(HoldKey::Sandbox(id));
                 failed = true;
             } else {
-                self.seen.expected.add(Done::RemoveSandbox(id));
+                self.observation.expected.add(Done::RemoveSandbox(id));
             }
         }
         let causes = Causes::pod("garbage was collected");
@@ -76,7 +76,7 @@ impl Worker {
             self.shared.cache.refresh(&self.pod_ref.uid, causes);
             return false;
         }
-        self.seen.since = self.shared.cache.refresh(&self.pod_ref.uid, causes);
+        self.observation.since = self.shared.cache.refresh(&self.pod_ref.uid, causes);
         true
     }
 

@@ -65,7 +65,7 @@ impl Worker {
                 if matches!(done, Done::RunSandbox(_)) {
                     self.publish_sandbox_ready();
                 }
-                self.seen.expected.add(done);
+                self.observation.expected.add(done);
             }
             Progress::Mounted => self.volumes.mounted(),
             Progress::MountFailed(failure) => {
@@ -111,7 +111,7 @@ impl Worker {
         // A kubelet's next sync follows an event or a retry.
         self.reported.published.not_due();
         if let Some(attempt) = failure.attempt {
-            self.seen.expected.failed_attempts.push((attempt, failure.key));
+            self.observation.expected.failed_attempts.push((attempt, failure.key));
         }
         tracing::warn!(
             pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name),
@@ -146,7 +146,7 @@ impl Worker {
 
     /// Compares the successful calls with the state observed afterwards.
     pub(super) fn check_effects(&mut self, observed: &Observed) {
-        let expected = std::mem::take(&mut self.seen.expected);
+        let expected = std::mem::take(&mut self.observation.expected);
         for (id, key) in expected.failed_attempts {
             let mut attempts = observed.containers.iter();
             if attempts.any(|seen| seen.id == id && seen.state.exit().is_some()) {

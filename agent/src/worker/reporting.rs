@@ -246,7 +246,7 @@ impl Worker {
         for container in status.container_statuses.iter_mut().flatten() {
             container.allocated_resources_status = self.health_of(pod, &container.name);
         }
-        if let Some(eviction) = &self.ending.eviction {
+        if let Some(eviction) = &self.termination.eviction {
             eviction.record(pod, has_ended, &mut status);
         }
         if stage == Stage::Removed || !observed.is_empty() {

@@ -39,7 +39,7 @@ impl Worker {
         loop {
             self.take_termination_update();
             self.watch_eviction(&mut overdue);
-            let snapshot = latest(&mut self.seen.snapshots, self.seen.since).await;
+            let snapshot = latest(&mut self.observation.snapshots, self.observation.since).await;
             let observed = self.observe(&snapshot);
             if stops.is_empty() || observed.anything_runs() {
                 self.publish(&observed, Stage::Terminating);
@@ -64,8 +64,8 @@ impl Worker {
             }
             // Containers that run now and have ended at the next observation were stopped.
             let of_probes = self.probes.take_causes();
-            if !of_probes.is_empty() && self.ending.cause == FINISHED {
-                self.ending.cause = of_probes.of_pod();
+            if !of_probes.is_empty() && self.termination.cause == FINISHED {
+                self.termination.cause = of_probes.of_pod();
             }
             stops.add(of_probes);
             let cause = self.cause_of_end();
@@ -81,7 +81,7 @@ impl Worker {
             };
             let at_once = (*self.shared.kill_now.borrow()).then_some(0);
             let of_orphan = self.pod.is_none().then_some(ORPHAN_GRACE);
-            let grace = at_once.or(self.ending.grace).or(of_orphan);
+            let grace = at_once.or(self.termination.grace).or(of_orphan);
             let (stop, sandboxes) = plan::end_pod(&pod, &observed, grace);
             let killer = Killer {
                 shared: Arc::clone(&self.shared),
@@ -102,7 +102,7 @@ impl Worker {
             }
             has_stopped = true;
             done = stopped.done;
-            self.seen.since = self
+            self.observation.since = self
                 .shared
                 .cache
                 .refresh(self.uid(), stops.clone().and(Causes::pod("pod was stopped")));
@@ -127,10 +127,10 @@ impl Worker {
                     }
                     continue;
                 }
-                Ok(()) = self.seen.snapshots.changed() => {}
+                Ok(()) = self.observation.snapshots.changed() => {}
                 () = self.probes.changed() => self.publish_probes(Stage::Terminating),
             }
-            let seen = self.seen.snapshots.borrow_and_update().clone();
+            let seen = self.observation.snapshots.borrow_and_update().clone();
             if let Some(seen) = seen {
                 let observed = self.observe(&seen);
                 let causes = seen.causes.and(stops.clone());
@@ -140,7 +140,7 @@ impl Worker {
     }
 
     fn cause_of_end(&self) -> String {
-        self.ending.removed.clone().unwrap_or_else(|| self.ending.cause.clone())
+        self.termination.removed.clone().unwrap_or_else(|| self.termination.cause.clone())
     }
 
     /// Applies the latest update of a terminating pod: only its grace period, and whether a source still has it, are used. A
@@ -162,7 +162,7 @@ impl Worker {
             PodUpdate::Run(..) => return,
         }
         if let Some(pod) = &self.pod {
-            self.ending.grace = Some(effective_grace(self.ending.grace, pod));
+            self.termination.grace = Some(effective_grace(self.termination.grace, pod));
         }
     }
 
@@ -189,14 +189,14 @@ impl Worker {
     /// after any other error, or until the next housekeeping if no source has the pod (Kubernetes 1.36, pkg/kubelet/pod_workers.go
     /// SyncKnownPods). An update ends the wait.
     async fn retry_termination(&mut self, observed: &Observed) {
-        let wait = match self.ending.removed {
+        let wait = match self.termination.removed {
             Some(_) => self.shared.config.housekeeping_period,
             None => self.next_retry(),
         };
         let clock = Arc::clone(&self.shared.clock);
         let retry_at = after(clock.now(), wait);
         let stopped = self
-            .seen
+            .observation
             .snapshots
             .wait_for(|seen| seen.as_ref().is_some_and(|seen| !seen.observed.anything_runs()));
         tokio::select! {
@@ -204,7 +204,7 @@ impl Worker {
             Ok(_) = stopped, if observed.anything_runs() => {}
             Ok(()) = self.updates.changed() => {}
         }
-        self.seen.since =
+        self.observation.since =
             self.shared.cache.refresh(self.uid(), Causes::pod("pod is stopped again"));
     }
 
@@ -215,14 +215,14 @@ impl Worker {
         if let Some(pod) = &self.pod {
             self.shared.claims.release(pod, &self.dirs.pod);
         }
-        let seen = self.seen.snapshots.borrow_and_update().clone();
+        let seen = self.observation.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = seen {
             let observed = self.observe(&snapshot);
             self.publish(&observed, Stage::Terminated);
             self.report(&observed, Stage::Terminated, snapshot.causes);
         }
         loop {
-            if self.ending.removed.is_some() || !self.take_termination() {
+            if self.termination.removed.is_some() || !self.take_termination() {
                 return PhaseEvent::Deleted;
             }
             if self.updates.changed().await.is_err() {
@@ -292,7 +292,7 @@ impl Worker {
         if let PodUpdate::Terminate { cause, last, .. } = update {
             self.removed_from_source(cause, last);
         }
-        self.ending.removed.is_none()
+        self.termination.removed.is_none()
     }
 
     /// Removes containers and directories until none is left, and sandboxes and logs too unless garbage collection removes them, so
@@ -301,14 +301,15 @@ impl Worker {
         let mut failures = 0;
         let mut done = Vec::new();
         // The remaining objects are known; but their absence needs a new observation.
-        let seen = self.seen.snapshots.borrow().clone();
+        let seen = self.observation.snapshots.borrow().clone();
         let is_empty = seen.is_none_or(|seen| seen.observed.is_empty());
         if is_empty {
             let causes = Causes::pod("pod removal started");
-            self.seen.since = self.shared.cache.refresh(self.uid(), causes);
+            self.observation.since = self.shared.cache.refresh(self.uid(), causes);
         }
         loop {
-            let observed = latest(&mut self.seen.snapshots, self.seen.since).await.observed;
+            let observed =
+                latest(&mut self.observation.snapshots, self.observation.since).await.observed;
             let cri = Arc::clone(&self.shared.cri);
             if self.repeats(&std::mem::take(&mut done), &observed) {
                 self.retry_removal().await;
@@ -361,7 +362,8 @@ impl Worker {
                 self.pause(failures).await;
                 failures += 1;
             }
-            self.seen.since = self.shared.cache.refresh(self.uid(), Causes::pod("pod was removed"));
+            self.observation.since =
+                self.shared.cache.refresh(self.uid(), Causes::pod("pod was removed"));
         }
     }
 

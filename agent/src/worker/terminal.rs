@@ -32,26 +32,27 @@ impl Worker {
 
     /// Records that the agent evicts the pod.
     pub(super) fn evict(&mut self, eviction: Eviction) {
-        if self.ending.eviction.is_none() {
+        if self.termination.eviction.is_none() {
             let message = eviction.message.trim_end().trim_end_matches('.');
-            self.ending.cause = format!("{}: {message}", eviction.reason);
+            self.termination.cause = format!("{}: {message}", eviction.reason);
             if eviction.is_event {
                 self.event(None, &EventReason::Evicted(eviction.clone()));
             }
-            self.ending.grace = eviction.grace.or(self.ending.grace);
-            self.ending.eviction = Some(eviction);
+            self.termination.grace = eviction.grace.or(self.termination.grace);
+            self.termination.eviction = Some(eviction);
         }
     }
 
     /// Starts a task in `overdue` that records an event when an evicted pod exceeds its time limit: one and a half grace periods,
     /// and at least [`LEAST`]. Dropping `overdue` cancels it (Kubernetes 1.36, pkg/kubelet/pod_workers.go killPodNow).
     pub(super) fn watch_eviction(&self, overdue: &mut JoinSet<()>) {
-        let (Some(_), Some(pod), true) = (&self.ending.eviction, &self.pod, overdue.is_empty())
+        let (Some(_), Some(pod), true) =
+            (&self.termination.eviction, &self.pod, overdue.is_empty())
         else {
             return;
         };
         let pod = pod.clone();
-        let grace = self.ending.grace.unwrap_or(pod.grace_seconds());
+        let grace = self.termination.grace.unwrap_or(pod.grace_seconds());
         let grace = Duration::from_secs(grace.try_into().unwrap_or_default());
         let (clock, events) = (Arc::clone(&self.shared.clock), self.shared.events.clone());
         let end = after(clock.now(), LEAST.max(grace.saturating_add(grace / 2)));

@@ -53,7 +53,7 @@ impl Worker {
                 // The update decides whether a sync is due.
                 return;
             }
-            changed = self.seen.snapshots.changed() => {
+            changed = self.observation.snapshots.changed() => {
                 if changed.is_err() {
                     std::future::pending::<()>().await;
                 }

@@ -14,7 +14,7 @@ use crate::node::Pressure;
 
 /// State that is kept between passes. Thresholds are identified by their index in the list.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Passes {
+pub(crate) struct EvictionState {
     /// The time at which each threshold that is met was first met.
     first_met: Map<usize, Duration>,
     /// The thresholds whose grace period was over at the last pass: they count as met until their minimum reclaim is free too.
@@ -32,7 +32,7 @@ pub(crate) struct Decision<'a> {
     pub(crate) due: Vec<&'a Threshold>,
 }
 
-impl Passes {
+impl EvictionState {
     /// Decides on the signals observed at `now`. A condition lasts for `period` after its threshold was last met.
     pub(crate) fn decide<'a>(
         &mut self,
@@ -110,7 +110,7 @@ mod tests {
 
     /// The conditions and the signals to reclaim for after each pass. A pass is the second, and the memory and disk available.
     fn passes(thresholds: &[Threshold], passes: &[(u64, i64, i64)]) -> Vec<String> {
-        let mut state = Passes::default();
+        let mut state = EvictionState::default();
         let pass = |(second, memory, disk): &(u64, i64, i64)| {
             let period = Duration::from_secs(60);
             let now = Duration::from_secs(*second);
