@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_of_pods_are_offered_although_their_plugin_has_gone() {
+    fn devices_in_use_stay_allocatable_after_their_plugin_is_removed() {
         let counts = |counts: &[(&str, u64)]| -> Map<String, u64> {
             counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
         };

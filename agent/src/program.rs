@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn program_gets_its_input_or_none() {
+    async fn program_receives_its_standard_input_or_none() {
         for (input, expected) in [("request\n", "request\nend\n"), ("", "end\n")] {
             let output = output(shell("cat; echo end"), input.as_bytes()).await.unwrap();
             assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);

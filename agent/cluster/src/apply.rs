@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn object_that_comes_back_has_another_uid() {
+    fn recreated_object_has_another_uid() {
         let a = pod("a", "");
         let uid = a.uid().as_str().to_owned();
         let used = BTreeSet::from([uid.clone(), format!("{uid}-1")]);

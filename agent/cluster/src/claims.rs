@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_changes_nothing_and_can_be_taken_back() {
+    fn written_bindings_change_nothing_and_are_reversible() {
         let objects = [
             claim("own", json!({})),
             claim("fast", json!({"storageClassName": "fast"})),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_claim_is_an_error() {
+    fn other_objects_than_claims_are_errors() {
         let (_, mut claims) = store([claim("c", json!({"accessModes": 1}))]);
         let error = claims.sync().unwrap_err().to_string();
         assert!(error.contains("PersistentVolumeClaim \"c\" is invalid"), "{error}");

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn refused_connection_is_told_in_words_of_kubelet() {
+    async fn refused_connection_has_kubelet_message() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert!(dial(&SystemDialer, "localhost", port).await.is_ok());

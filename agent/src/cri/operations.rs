@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_counted_by_the_names_of_a_kubelet() {
+    fn operations_are_counted_by_kubelet_names() {
         let operations = Operations::default();
         operations.count("RunPodSandbox", Duration::from_millis(10), true);
         operations.count("RunPodSandbox", Duration::from_millis(20), false);

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_is_news_with_another_reason_or_generation() {
+    fn pending_resize_is_reported_again_for_new_reason_or_generation() {
         let mut pending = None;
         assert!(set_pending(&mut pending, DEFERRED, "a", 1, at(1)));
         assert!(!set_pending(&mut pending, DEFERRED, "b", 1, at(2)));

@@ -332,7 +332,11 @@ mod tests {
     #[case("a*b", "ab", true)]
     #[case("a*ab", "ab", false)]
     #[case("**", "", true)]
-    fn star_matches_any_text(#[case] pattern: &str, #[case] text: &str, #[case] expected: bool) {
+    fn wildcard_matches_any_text(
+        #[case] pattern: &str,
+        #[case] text: &str,
+        #[case] expected: bool,
+    ) {
         assert_eq!(glob(pattern, text), expected);
     }
 

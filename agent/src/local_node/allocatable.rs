@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn reservations_and_hard_thresholds_are_subtracted() {
+    fn allocatable_excludes_reservations_and_hard_thresholds() {
         let capacity = amounts(&[
             ("cpu", "4"),
             ("memory", "1073741824"),

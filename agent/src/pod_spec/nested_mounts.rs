@@ -278,10 +278,7 @@ mod tests {
     #[case::below_a_part("b: map /e p, map /e/x k", &[])]
     #[case::below_an_empty_volume("b: e /e, map /e/x k", &[])]
     #[case::of_the_host("b: map /e, host /e/x k", &[])]
-    fn files_below_volumes_with_files_are_foreseen(
-        #[case] containers: &str,
-        #[case] expected: &[&str],
-    ) {
+    fn mounts_below_file_volumes_are_found(#[case] containers: &str, #[case] expected: &[&str]) {
         let pod = pod(containers);
         let map = json!({"metadata": {"name": "m", "namespace": "default"}, "data": {"k": "1"}});
         let mut objects = ObjectMap::default();
@@ -307,7 +304,7 @@ mod tests {
     #[case::deeper_part("b: ro-e /e, f /e/x; c: ro-e /c x/y", &[])]
     #[case::part_of_a_part("b: ro-e /e p, f /e/x; c: ro-e /c p/x", &[])]
     #[case::of_the_host("b: ro-host /e, f /e/x", &[])]
-    fn impossible_mounts_are_foreseen(#[case] containers: &str, #[case] expected: &[&str]) {
+    fn impossible_mounts_are_found(#[case] containers: &str, #[case] expected: &[&str]) {
         let pod = pod(containers);
         let found: Vec<&str> = pod
             .all_containers()

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn trust_bundle_is_missing_until_it_is_there_and_its_change_is_seen() {
+    fn trust_bundle_is_awaited_and_its_change_is_applied() {
         let wanted = [
             json!({"name": "a", "path": "a"}),
             json!({"signerName": "example.org/s", "labelSelector": {}, "path": "b"}),

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn container_that_changed_by_itself_is_not_given_the_cause_of_another() {
+    fn container_transition_does_not_take_the_cause_of_another() {
         let of = |name, state| causes().of_container(name, state);
         assert_eq!(of("a", ContainerPhase::Terminated), "exited");
         assert_eq!(of("c", ContainerPhase::Running), "started");

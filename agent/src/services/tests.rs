@@ -293,7 +293,7 @@ fn each_service_gets_an_address_and_node_ports() {
 #[case::no_selector(json!({"selector": null}), "refuses connections because it has no selector: add a selector, Endpoints s0, or an EndpointSlice with the label kubernetes.io/service-name: s0")]
 #[case::ipv6(json!({"ipFamilies": ["IPv6"]}), "IPv6 is not supported: the Service gets an IPv4 address only")]
 #[case::sctp(json!({"ports": [{"port": 7, "protocol": "SCTP"}]}), "port 7 is not served: SCTP is not supported, only TCP and UDP are")]
-fn what_differs_is_warned_of(#[case] fields: Value, #[case] expected: &str) {
+fn differing_service_fields_are_warned_of(#[case] fields: Value, #[case] expected: &str) {
     let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
     let (_, warnings) = assigned(&[fixtures::with(spec, &fields)], 0);
     assert_eq!(warnings, [format!("service default/s0: {expected}")]);

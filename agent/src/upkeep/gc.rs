@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_ended_attempts_are_kept_as_the_limit_says() {
+    fn ended_attempts_are_kept_up_to_the_limit() {
         let mut observed = Observed::nothing(Timestamp::UNIX_EPOCH);
         let attempt = |id: &str| container(id, "a", "s1", false);
         observed.containers = vec![attempt("a4"), attempt("a3"), attempt("a2"), attempt("a1")];

@@ -435,7 +435,7 @@ mod tests {
             "/k 1024 None Failed to enforce Kube Reserved Compressible Cgroup Limits on \"/k\"",
         ]
     )]
-    fn limits_hold_for_what_is_named(
+    fn limits_are_set_for_enforced_reservations(
         #[case] enforced_for: NodeAllocatable,
         #[case] expected: &[&str],
     ) {

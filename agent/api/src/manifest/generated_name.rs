@@ -136,7 +136,7 @@ mod tests {
     #[case::both("{name: work, generateName: work-}")]
     #[case::empty_prefix("{name: work, generateName: ''}")]
     #[case::null_prefix("{name: work, generateName: }")]
-    fn name_counts_before_a_prefix(#[case] metadata: &str) {
+    fn name_takes_precedence_over_generate_name(#[case] metadata: &str) {
         assert_eq!(names(&strict("m.yaml", &document("Pod", metadata))), ["work"]);
     }
 

@@ -138,7 +138,7 @@ mod tests {
     #[case::digest(&format!("nginx@sha256:{SHA}"), false)]
     #[case::latest_with_digest(&format!("nginx:latest@sha256:{SHA}"), true)]
     #[case::latest_with_short_digest("nginx:latest@sha256:abc", false)]
-    fn latest_is_told_from_other_tags(#[case] image: &str, #[case] expected: bool) {
+    fn latest_tag_is_distinguished_from_others(#[case] image: &str, #[case] expected: bool) {
         assert_eq!(is_latest(image), expected);
     }
 }

@@ -326,7 +326,7 @@ fn fields_without_effect_are_warned_of(#[case] addition: &str, #[case] paths: &[
 
 /// Fields without effect are reported separately, at the position that the author wrote, not where they are defaulted.
 #[test]
-fn fields_that_change_nothing_are_noted() {
+fn fields_without_effect_are_reported() {
     let parsed = strict(&format!("{GOOD}  schedulerName: other\n"));
     assert_eq!(problems(&parsed), [""; 0]);
     let noted: Vec<&str> = parsed.no_effect.iter().map(|field| field.path.as_str()).collect();
@@ -455,7 +455,7 @@ fn token_needs_no_named_account() {
     "a: &x {b: c}\n---\na: *x\n",
     "an alias refers to an anchor of another document: write the value out, because an anchor is valid only in its own document"
 )]
-fn alias_without_value_and_unrendered_template_are_told(
+fn undefined_alias_and_unrendered_template_are_reported(
     #[case] text: &str,
     #[case] expected: &str,
 ) {

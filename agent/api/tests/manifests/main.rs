@@ -69,7 +69,7 @@ fn remarks_of_fields_are_not_empty() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn errors_state_a_remedy() {
     for known in fields::types() {
         for fields in known.others {
             if let Support::Refused(reason) = fields.support {

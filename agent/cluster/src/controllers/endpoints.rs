@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_chosen_that_may_serve() {
+    fn endpoints_are_pods_that_may_serve() {
         let mut ending = pod("web", 3, "Running", true);
         ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         let mut elsewhere = pod("web", 5, "Running", true);

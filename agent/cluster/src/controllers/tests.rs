@@ -277,7 +277,7 @@ fn stateful_set_starts_and_ends_pods_in_order() {
 }
 
 #[test]
-fn parallel_stateful_set_waits_for_nobody() {
+fn parallel_stateful_set_does_not_wait_for_pods() {
     let world = World::new(&set("StatefulSet", "  replicas: 3\n  podManagementPolicy: Parallel\n"));
     let names: Vec<&str> = world.pods.iter().map(Pod::name).collect();
     assert_eq!(names, ["web-0", "web-1", "web-2"]);

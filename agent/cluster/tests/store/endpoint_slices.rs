@@ -53,7 +53,7 @@ fn sync(controller: &mut EndpointSlices) -> String {
 }
 
 #[test]
-fn only_services_that_a_change_touches_are_looked_at() {
+fn change_processes_only_affected_services() {
     let store = store();
     ready(&store, "a", "web");
     create(&store, service("web", "web"));

@@ -35,7 +35,10 @@ fn collect(store: &Store) -> Vec<String> {
 #[case::background(Propagation::Background, &["other"])]
 #[case::foreground(Propagation::Foreground, &["other"])]
 #[case::orphan(Propagation::Orphan, &["child", "grandchild", "other"])]
-fn dependents_go_with_their_owner(#[case] propagation: Propagation, #[case] left: &[&str]) {
+fn dependents_are_deleted_with_their_owner(
+    #[case] propagation: Propagation,
+    #[case] left: &[&str],
+) {
     let store = store();
     let owner = create(&store, config_map("owner"));
     let child = create(&store, owned("child", &[&owner], true));
@@ -51,7 +54,7 @@ fn dependents_go_with_their_owner(#[case] propagation: Propagation, #[case] left
 }
 
 #[test]
-fn owner_in_the_foreground_goes_last() {
+fn foreground_deletion_removes_the_owner_last() {
     let store = store();
     let owner = create(&store, config_map("owner"));
     let child = create(

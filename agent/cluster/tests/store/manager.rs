@@ -125,7 +125,7 @@ fn scaled_deployment_has_other_pods() {
 }
 
 #[test]
-fn change_of_another_part_changes_no_pod() {
+fn status_change_changes_no_pod() {
     let mut world = World::new(store());
     let key = world.create(&deployment("i"));
     let _ = world.sync();
@@ -150,7 +150,7 @@ fn deleted_deployment_ends_with_all_that_was_made_for_it() {
 }
 
 #[test]
-fn object_that_takes_the_place_of_another_one_has_pods_of_its_own() {
+fn replacing_object_gets_its_own_pods() {
     let mut world = World::new(store());
     let key = world.create(&deployment("i"));
     let _ = world.sync();
@@ -197,7 +197,7 @@ fn invalid_object_is_reported_and_has_no_pods() {
 }
 
 #[test]
-fn objects_go_with_the_last_of_their_owners() {
+fn dependents_are_deleted_with_their_last_owner() {
     let mut world = World::new(store());
     let owned = |name: &str, owners: &[&Arc<Object>]| {
         let of = |owner: &&Arc<Object>| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner.key.name, "uid": owner.uid()});
@@ -222,7 +222,7 @@ fn objects_go_with_the_last_of_their_owners() {
 }
 
 #[test]
-fn controllers_that_missed_changes_look_at_all_objects() {
+fn controllers_relist_all_objects_after_missed_changes() {
     let mut world = World::new(Store::with_history(7, 4));
     let key = world.create(&deployment("i"));
     assert_eq!(world.sync(), "+2");

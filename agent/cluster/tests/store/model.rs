@@ -151,7 +151,7 @@ fn act(store: &Store, watchers: &mut [Watcher], action: &Action) {
 
 proptest! {
     #[test]
-    fn every_watcher_ends_with_the_picture_of_the_store(history in 1..40_usize, actions in actions()) {
+    fn every_watcher_converges_to_the_store(history in 1..40_usize, actions in actions()) {
         let store = Store::with_history(3, history);
         let mut watchers = selections().map(|selection| Watcher::new(&store, selection));
         for action in &actions {

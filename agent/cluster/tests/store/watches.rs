@@ -21,7 +21,7 @@ fn all(watch: &mut Watch) -> Vec<Event> {
 }
 
 #[test]
-fn watch_from_a_list_misses_nothing() {
+fn watch_from_list_version_delivers_every_change() {
     let store = store();
     create(&store, pod("a"));
     let list = store.list(&Selection::of(Kind::pod()));
@@ -65,7 +65,7 @@ fn object_enters_and_leaves_a_selection(
 }
 
 #[test]
-fn watcher_that_fell_behind_lists_again() {
+fn watcher_relists_after_falling_behind() {
     let store = Store::with_history(1, 3);
     let mut watch =
         store.watch(Selection::default(), store.list(&Selection::default()).version).unwrap();
@@ -90,7 +90,7 @@ fn watcher_that_fell_behind_lists_again() {
 }
 
 #[test]
-fn new_watch_goes_on_where_another_one_was() {
+fn new_watch_resumes_at_a_resource_version() {
     let store = store();
     let mut watch =
         store.watch(Selection::default(), store.list(&Selection::default()).version).unwrap();
@@ -115,7 +115,7 @@ async fn waiting_watch_gets_the_change() {
 }
 
 #[test]
-fn writers_in_threads_are_in_one_order() {
+fn concurrent_writes_have_one_order() {
     let store = store();
     let from = store.list(&Selection::default()).version;
     std::thread::scope(|scope| {

@@ -73,7 +73,7 @@ fn invalid_creates_are_refused(#[case] value: Value, #[case] expected: (&'static
 #[case::spec("/spec/containers/0/image", json!("j"), Part::Main, 2)]
 #[case::status("/status", json!({"phase": "Running"}), Part::Status, 1)]
 #[case::ephemeral("/spec/ephemeralContainers", json!([{"name": "debug", "image": "d"}]), Part::EphemeralContainers, 2)]
-fn generation_counts_changes_of_the_spec(
+fn generation_increments_when_spec_changes(
     #[case] path: &str,
     #[case] to: Value,
     #[case] part: Part,
@@ -298,7 +298,7 @@ fn later_delete_only_shortens_the_grace_period(
 #[rstest]
 #[case::without_node("/metadata/labels", json!({}))]
 #[case::succeeded("/status", json!({"phase": "Succeeded"}))]
-fn pod_that_runs_nowhere_is_removed_without_grace(#[case] path: &str, #[case] to: Value) {
+fn pod_without_running_containers_is_removed_at_once(#[case] path: &str, #[case] to: Value) {
     let store = store();
     let has_node = path == "/status";
     let node = if has_node { json!("n") } else { json!("") };
@@ -339,7 +339,7 @@ fn pod_with_finalizer_ends_after_node_and_finalizer() {
 }
 
 #[test]
-fn finalizer_that_goes_during_the_grace_period_ends_nothing() {
+fn finalizer_removed_during_grace_period_does_not_remove_pod() {
     let store = store();
     let held = with(&pod("p"), "/spec/nodeName", json!("n"));
     let pod = create(&store, with(&held, "/metadata/finalizers", json!(["a/b"])));

@@ -123,7 +123,7 @@ async fn body_is_cut_at_10_kib() {
 }
 
 #[tokio::test]
-async fn silent_server_and_closed_port_are_told_in_words_of_kubelet() {
+async fn silent_server_and_closed_port_have_kubelet_messages() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let timeout = Some(Duration::from_millis(50));

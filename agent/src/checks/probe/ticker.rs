@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_that_fall_into_a_check_are_one() {
+    fn ticks_during_a_probe_are_coalesced() {
         let mut ticker = Ticker::new(at(0), Duration::from_secs(10));
         ticker.take(at(0));
         assert_eq!(ticker.next, at(10));

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn series_of_restarts_ends_with_new_resources() {
+    fn crash_backoff_key_depends_on_resources() {
         let key = |resources| {
             let pod = pod(resources);
             backoff_key(&pod, &pod.init_containers()[0])

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn decrease_counts_once_it_is_carried_out() {
+    fn decrease_counts_after_it_is_actuated() {
         let reported = |cpu: &str| -> PodStatus {
             let resources = json!({"requests": {"cpu": cpu}});
             let status = json!({"containerStatuses": [{"name": "a", "resources": resources}]});

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn next_agent_knows_what_the_runtime_was_told() {
+    async fn actuated_resources_survive_agent_restart() {
         let root = tempfile::tempdir().unwrap();
         let node = Node::new("n", "/r", "/l");
         let assumed = Actuated::new(&pod(json!({"requests": {"cpu": "1"}})), &node);

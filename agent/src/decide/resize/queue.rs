@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn resizes_are_looked_at_in_order() {
+    fn resizes_are_decided_in_order() {
         let order = [
             rank("500m", 0, false, None),
             rank("2", 9, false, None),

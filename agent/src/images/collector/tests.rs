@@ -268,7 +268,7 @@ async fn file_system_without_capacity_is_an_event_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn space_that_cannot_be_freed_is_an_event_each_time() {
+async fn failed_image_gc_is_an_event_each_time() {
     let node = Node::start(ImageGcPolicy::default(), &[("in-use", 300), ("unused", 10)]);
     node.uses("in-use").await;
     *node.disk.others.lock().unwrap() = 600;

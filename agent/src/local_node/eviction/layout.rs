@@ -91,7 +91,7 @@ mod tests {
     #[case(1, 2, Some(2), FsLayout::Images)]
     #[case(1, 2, Some(1), FsLayout::ImagesOnly)]
     #[case(1, 1, Some(2), FsLayout::One)]
-    fn devices_tell_the_layout(
+    fn layout_follows_devices_of_file_systems(
         #[case] node: u64,
         #[case] images: u64,
         #[case] containers: Option<u64>,

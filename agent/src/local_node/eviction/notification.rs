@@ -41,7 +41,7 @@ mod tests {
     #[case::share("10%", 1000, 300, 250, 950)]
     #[case::nothing_to_reclaim("100", 1000, 300, 300, 900)]
     #[case::more_than_there_is("2000", 1000, 300, 250, 50)]
-    fn usage_is_watched_at_which_so_much_is_left(
+    fn available_threshold_is_watched_as_usage(
         #[case] amount: &str,
         #[case] capacity: u64,
         #[case] usage: u64,

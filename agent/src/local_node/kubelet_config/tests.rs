@@ -83,7 +83,7 @@ fn table_has_every_field_once() {
 
 /// Each default, and each actual value of the agent, is valid in a file.
 #[test]
-fn table_has_values_of_the_types() {
+fn field_table_has_valid_values() {
     for field in &FIELDS {
         for text in [field.default, field.actual].into_iter().filter(|text| !text.is_empty()) {
             let mut document = Document::new();
@@ -251,7 +251,7 @@ fn field_that_the_agent_lacks_is_refused(#[case] fields: &str, #[case] expected:
 #[case("enforceNodeAllocatable: []\ncgroupsPerQOS: false")]
 #[case("cpuManagerPolicyOptions: {}\nreservedMemory: []\npodPidsLimit: -1")]
 #[case("cpuManagerPolicy: static\nmemoryManagerPolicy: Static\ntopologyManagerPolicy: restricted")]
-fn value_that_asks_for_nothing_or_is_followed_is_taken(#[case] fields: &str) {
+fn default_or_supported_value_is_accepted(#[case] fields: &str) {
     let mut document = document(fields);
     // klog rejects a period of zero; kubeadm writes zero for an unset value.
     remove(&mut document, "logging.flushFrequency");
@@ -259,7 +259,7 @@ fn value_that_asks_for_nothing_or_is_followed_is_taken(#[case] fields: &str) {
 }
 
 #[test]
-fn effective_configuration_says_nothing_that_is_not_so() {
+fn effective_configuration_lists_only_applied_values() {
     let shown = effective(&config(
         "maxPods: 7\niptablesDropBit: 9\nevictionHard: {memory.available: 1Gi}\nenforceNodeAllocatable: [pods]\n\
          logging: {verbosity: 3}\nfeatureGates: {ContainerStopSignals: true}",

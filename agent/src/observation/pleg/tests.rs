@@ -133,7 +133,7 @@ async fn relisting_every_second_replaces_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_event_driven_pleg_only_relisting_refreshes() {
+async fn pods_are_refreshed_only_by_relisting_without_event_driven_pleg() {
     let scene = scene_with(false);
     let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
     tokio::time::sleep(Duration::from_millis(2500)).await;
@@ -177,7 +177,7 @@ async fn broken_stream_causes_relisting_and_reconnect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_completes_after_runtime_outage() {
+async fn cache_refresh_completes_after_runtime_outage() {
     let scene = scene();
     let uid = PodUid::new("u1");
     let mut snapshots = scene.cache.subscribe(&uid);

@@ -128,7 +128,7 @@ fn ports_of_init_containers_count_while_they_run() {
 #[case::name(terms(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node"]}]}])), "")]
 #[case::other_name(terms(json!([{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node"]}]}])), AFFINITY)]
 #[case::two_names(terms(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node", "other"]}]}])), AFFINITY)]
-fn node_has_to_be_one_that_pod_names(#[case] spec: Value, #[case] expected: &str) {
+fn pod_is_admitted_only_by_its_named_node(#[case] spec: Value, #[case] expected: &str) {
     assert_eq!(verdict(spec, &[]), expected);
 }
 
@@ -170,7 +170,7 @@ fn short_of(resources: &str) -> NodeInfo {
 #[case::disk_is_not_tolerated("d", json!({"tolerations": [{"operator": "Exists"}]}), Some("[DiskPressure]"))]
 #[case::several("mdp", requests(json!({"cpu": "1m"})), Some("[MemoryPressure DiskPressure PIDPressure]"))]
 #[case::critical("mdp", json!({"priority": 2_000_000_000}), None)]
-fn node_that_is_short_of_something_takes_fewer_pods(
+fn node_under_pressure_rejects_pods(
     #[case] resources: &str,
     #[case] spec: Value,
     #[case] conditions: Option<&str>,
@@ -245,7 +245,7 @@ fn apparmor_annotation_needs_apparmor(
 #[case::no_app_armor(json!({"appArmorProfile": {"type": "Unconfined"}}), json!({}), "")]
 #[case::os(json!({}), json!({"os": {"name": "windows"}}), "PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS")]
 #[case::node_name(json!({}), json!({"nodeName": "other"}), "NodeName: Predicate NodeName failed: node(s) didn't match the requested node name")]
-fn node_has_to_support_what_pod_asks_for(
+fn pod_with_unsupported_requirements_is_rejected(
     #[case] context: Value,
     #[case] mut spec: Value,
     #[case] expected: &str,

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_changes_are_told_once() {
+    fn readiness_changes_are_reported_once() {
         let with = |ready| {
             let container =
                 ContainerReport { ready, ..container(ContainerPhase::Running, "", "c1") };

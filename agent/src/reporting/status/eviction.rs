@@ -117,7 +117,7 @@ mod tests {
     use crate::fixtures;
 
     #[test]
-    fn evicted_pod_has_failed_and_says_why() {
+    fn evicted_pod_has_failed_phase_and_reason() {
         let pod = fixtures::pod(json!({"metadata": {"generation": 3}, "spec": {"containers": []}}));
         let conditions = json!([
             {"type": "DisruptionTarget", "status": "False"},

@@ -153,7 +153,11 @@ mod tests {
     #[case::own_that_went("Ready=True PodResizePending=True", "Ready=True", "Ready=True")]
     #[case::disruption_waits_for_the_end("", "DisruptionTarget=True", "")]
     #[case::disruption_of_others_stays("DisruptionTarget=True", "", "DisruptionTarget=True")]
-    fn conditions_of_others_are_kept(#[case] server: &str, #[case] own: &str, #[case] after: &str) {
+    fn conditions_of_other_writers_are_kept(
+        #[case] server: &str,
+        #[case] own: &str,
+        #[case] after: &str,
+    ) {
         let merged = merge(status("Running", server), status("Running", own), true);
         assert_eq!(shown(&merged), after);
     }
@@ -163,7 +167,7 @@ mod tests {
     #[case::has_ended("Running", "Failed", false, "Failed")]
     #[case::was_over("Failed", "Failed", true, "Failed")]
     #[case::pending("Pending", "Running", true, "Running")]
-    fn end_is_told_once_nothing_can_run(
+    fn terminal_phase_is_reported_once_nothing_can_run(
         #[case] server: &str,
         #[case] own: &str,
         #[case] may_run: bool,
@@ -177,7 +181,10 @@ mod tests {
     #[rstest]
     #[case(true, "")]
     #[case(false, "DisruptionTarget=True")]
-    fn disruption_is_told_with_the_end(#[case] may_run: bool, #[case] after: &str) {
+    fn disruption_condition_is_reported_with_termination(
+        #[case] may_run: bool,
+        #[case] after: &str,
+    ) {
         let own = status("Failed", "DisruptionTarget=True");
         let merged = merge(status("Running", ""), own, may_run);
         assert_eq!(shown(&merged), after);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn start_is_that_of_the_api_server_after_a_restart_of_the_agent() {
+    fn start_time_is_kept_from_the_api_server_after_agent_restart() {
         let shown = recorded_now(&pod(1, json!({"startTime": BEFORE})), "True", None);
         assert_eq!(shown["startTime"], BEFORE);
     }

@@ -226,7 +226,7 @@ mod tests {
     #[case::all(true, true, Some(Some("broken")))]
     #[case::no_message(true, false, Some(None))]
     #[case::nothing(false, true, None)]
-    fn health_of_devices_is_shown_as_its_gates_say(
+    fn device_health_in_status_follows_its_feature_gates(
         #[case] device_health: bool,
         #[case] device_health_message: bool,
         #[case] expected: Option<Option<&str>>,
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_request_is_what_the_runtime_was_told() {
+    fn memory_request_in_status_is_the_actuated_one() {
         let given = container(json!({"requests": {"memory": "2Gi"}}));
         let told = CpuMemory { memory_request: 1 << 30, ..CpuMemory::default() };
         let resources = of_container(&given, &running(None), None, Some(told));

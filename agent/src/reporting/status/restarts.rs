@@ -44,7 +44,7 @@ mod tests {
     use crate::reporting::status::{Inputs, pod_status};
 
     #[test]
-    fn restart_of_all_containers_counts_once_however_often_a_removed_init_container_is_looked_at() {
+    fn restart_of_all_containers_counts_once_while_init_container_is_removed() {
         let rules = json!([{
             "action": "RestartAllContainers",
             "exitCodes": {"operator": "In", "values": [42]},

@@ -81,7 +81,7 @@ fn cluster_ip_and_node_port_lead_to_the_port_of_endpoints() {
 #[case::external_name(json!({"type": "ExternalName", "externalName": "a.example"}))]
 #[case::other_proxy(json!({"labels": {"service.kubernetes.io/service-proxy-name": "x"}}))]
 #[case::ipv6(json!({"clusterIP": "fd00::7"}))]
-fn services_of_others_are_not_served(#[case] spec: Value) {
+fn services_of_other_proxies_are_ignored(#[case] spec: Value) {
     let table = plan(&service(spec), &[slice(&[("10.244.0.2", json!({}))])]);
     assert_eq!(table, ServiceTable::default());
 }

@@ -145,7 +145,7 @@ fn empty_dir_in_memory_is_in_the_directory_of_the_agent_with_other_runtimes() {
 }
 
 #[test]
-fn secrets_are_on_the_disk_where_memory_cannot_be_had() {
+fn secrets_are_on_disk_without_tmpfs() {
     let root = tempfile::tempdir().unwrap();
     let mut config = Config::new(root.path().join("root"), root.path().join("logs"));
     config.volumes_in_memory = Some(|_| Err("no file system is in memory".to_owned()));
@@ -239,7 +239,7 @@ fn files_stay_when_their_object_is_removed() {
 }
 
 #[test]
-fn mount_points_outlive_what_the_volume_shows() {
+fn mount_points_survive_content_updates() {
     let root = tempfile::tempdir().unwrap();
     let dirs = dirs(root.path());
     // A mount point where a key is added later, and one in the directory of a key, which changes with the content.

@@ -112,7 +112,7 @@ proptest! {
 }
 
 #[test]
-fn workers_like_a_pod_are_its_own_and_those_of_its_namespace_and_name() {
+fn conflicting_workers_have_the_pod_uid_or_name() {
     let (_reported, receiver) = mpsc::unbounded_channel();
     let mut entries = Entries::new(receiver);
     let uid = |uid: &str| PodUid::new(uid);

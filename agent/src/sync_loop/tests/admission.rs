@@ -47,7 +47,7 @@ async fn ended_pod_of_api_server_is_not_admitted_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejection_of_pod_that_went_while_no_agent_ran_is_forgotten() {
+async fn rejection_of_pod_removed_while_agent_was_down_is_deleted() {
     let mut scene = Scene::new();
     scene.want(&[hungry("u1", "99999")]);
     scene.until_finished("u1").await;
@@ -62,7 +62,7 @@ async fn rejection_of_pod_that_went_while_no_agent_ran_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn storage_is_counted_before_the_agents_directory_exists() {
+async fn storage_capacity_is_read_before_the_root_directory_exists() {
     let scene = Scene::new();
     let app = container_with(
         "app",
@@ -74,7 +74,7 @@ async fn storage_is_counted_before_the_agents_directory_exists() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_has_ended_leaves_room_for_others() {
+async fn terminated_pod_frees_its_resources_for_others() {
     let scene = Scene::new();
     scene.fake.image("job", job(5, 0));
     let port = |uid: &str| {

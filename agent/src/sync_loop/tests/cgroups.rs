@@ -130,7 +130,7 @@ async fn ended_pod_weighs_nothing_and_has_no_cgroup() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn next_agent_keeps_the_cgroups_of_running_pods() {
+async fn restarted_agent_keeps_cgroups_of_running_pods() {
     let (mut scene, cgroups) = scene();
     scene.run(&requesting("u1", "100m")).await;
     let before = cgroups.paths();
@@ -150,7 +150,7 @@ async fn next_agent_keeps_the_cgroups_of_running_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cgroup_of_an_orphan_goes_with_it() {
+async fn orphan_cgroup_is_removed_with_its_pod() {
     let (mut scene, cgroups) = scene();
     scene.run(&requesting("u1", "100m")).await;
     scene.restart_agent().await;
@@ -184,7 +184,7 @@ async fn pods_have_slices_with_the_systemd_driver() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn last_pod_takes_the_cgroups_of_all_pods_with_it() {
+async fn last_pod_removes_the_pods_cgroups() {
     let (mut scene, cgroups) = scene();
     scene.run(&requesting("u1", "100m")).await;
     scene.remove_all().await;
@@ -268,7 +268,7 @@ async fn limits_of_all_pods_are_set_when_they_can_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cgroup_that_is_gone_is_made_again_before_a_container_starts() {
+async fn removed_cgroup_is_recreated_before_a_container_starts() {
     let (scene, cgroups) = scene();
     scene.fake.image("app", Behaviour::ends(seconds(5), 1));
     scene.want(&[requesting("u1", "100m")]);
@@ -313,7 +313,7 @@ async fn continued_after(start: usize, end: usize) -> [Vec<(String, Option<i64>)
 }
 
 #[tokio::test(start_paused = true)]
-async fn next_agent_continues_after_any_change() {
+async fn restarted_agent_continues_after_any_call() {
     let expected = continued_after(1000, 1000).await;
     let [running, left] = &expected;
     assert!(running.contains(&(class("burstable"), Some(358))), "{running:?}");

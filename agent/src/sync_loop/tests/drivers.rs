@@ -298,7 +298,7 @@ async fn failed_mount_is_an_event_and_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volume_that_is_not_attached_yet_is_waited_for_without_events() {
+async fn unattached_volume_is_awaited_without_events() {
     let (scene, drivers) = scene_with_drivers();
     scene.objects.set(bound());
     let mut events = scene.agent().events();

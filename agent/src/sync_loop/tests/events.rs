@@ -18,7 +18,7 @@ fn story(events: impl IntoIterator<Item = Event>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn life_of_a_pod_is_told_in_events() {
+async fn pod_lifecycle_is_reported_as_events() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
     scene.run(&pod("u1", "app", "Always")).await;
@@ -68,7 +68,7 @@ async fn crash_loop_is_one_event_that_counts_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_told_in_events() {
+async fn failures_are_reported_as_events() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
     scene.fake.fail("RunPodSandbox", 1, Code::Unknown, "no address");
@@ -85,7 +85,7 @@ async fn failures_are_told_in_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadline_and_replacement_are_told_in_events() {
+async fn deadline_and_replacement_are_reported_as_events() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
     let pod = |image: &str| {
@@ -107,7 +107,7 @@ async fn deadline_and_replacement_are_told_in_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_probes_are_told_in_events() {
+async fn failed_probes_are_reported_as_events() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
     scene.fake.exec("app", seconds(0), 1, "");
@@ -128,7 +128,7 @@ async fn failed_probes_are_told_in_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sandbox_that_fails_after_the_pod_was_removed_is_not_told() {
+async fn sandbox_failure_after_pod_removal_is_not_reported() {
     let scene = Scene::as_kubelet();
     let mut events = scene.agent().events();
     scene.fake.delay("RunPodSandbox", seconds(5));
@@ -141,7 +141,7 @@ async fn sandbox_that_fails_after_the_pod_was_removed_is_not_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_cannot_be_inspected_is_told() {
+async fn failed_inspection_is_reported() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
     scene.fake.fail("ContainerStatus", 3, Code::Internal, "out of order");
@@ -154,7 +154,7 @@ async fn pod_that_cannot_be_inspected_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn runtime_that_does_not_answer_is_no_failure_of_pods() {
+async fn unresponsive_runtime_does_not_fail_pods() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
     scene.sleep(1).await;
@@ -196,7 +196,7 @@ async fn garbage_collection_without_a_listing_is_an_event_once_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kills_for_want_of_memory_of_the_machine_are_events_of_the_node() {
+async fn system_oom_kills_are_node_events() {
     let mut scene = Scene::without_agent(seconds(10));
     let (kills, receiver) = tokio::sync::mpsc::unbounded_channel();
     scene.oom_kills = Some(receiver);

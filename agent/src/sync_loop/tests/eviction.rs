@@ -70,7 +70,7 @@ fn of_reason<'a>(events: &'a [Event], reason: &str) -> Vec<&'a Event> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_uses_most_memory_is_evicted_and_says_why() {
+async fn pod_using_most_memory_is_evicted_with_reason() {
     let scene = scene("");
     let mut events = scene.agent().events();
     scene.run_all(&[burstable("u1", "one", json!({})), burstable("u2", "app", json!({}))]).await;
@@ -315,7 +315,7 @@ async fn dead_containers_of_pods_whose_end_is_known_are_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn node_takes_no_best_effort_pod_while_its_condition_lasts() {
+async fn node_under_memory_pressure_rejects_best_effort_pods() {
     let scene =
         scene("evictionHard: {memory.available: 100Mi}\nevictionPressureTransitionPeriod: 60s");
     let first = burstable("u1", "app", json!({"priority": CRITICAL}));
@@ -339,7 +339,7 @@ async fn node_takes_no_best_effort_pod_while_its_condition_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machine_that_does_not_tell_its_memory_has_its_other_signals() {
+async fn unknown_memory_capacity_leaves_other_signals() {
     let scene = scene("evictionHard: {memory.available: 7Ei, pid.available: '100'}");
     scene.machine.set(|numbers| numbers.memory = None);
     let running = burstable("u1", "app", json!({}));

@@ -75,7 +75,7 @@ async fn orphan_that_has_ended_is_collected_at_once_beside_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_comes_back_counts_its_sandboxes_on() {
+async fn readded_pod_continues_its_sandbox_attempts() {
     let scene = Scene::as_kubelet();
     let pod = pod("u1", "app", "Always");
     scene.run(&pod).await;
@@ -93,7 +93,7 @@ async fn pod_that_comes_back_counts_its_sandboxes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_comes_back_while_it_ends_starts_at_next_housekeeping() {
+async fn pod_readded_while_terminating_starts_at_next_housekeeping() {
     let scene = Scene::as_kubelet();
     scene.fake.image("slow", slow(5));
     let pod = pod("u1", "slow", "Always");
@@ -142,7 +142,7 @@ async fn came_back(source: Option<&str>, after: f64) -> (i32, Option<i32>, u64, 
 #[case::long_after_its_end(Some("file"), 9.0, (0, None, 19, 19))]
 #[case::of_a_source_that_a_kubelet_does_not_have(None, 3.0, (0, None, 16, 16))]
 #[tokio::test(start_paused = true)]
-async fn pod_that_comes_back_goes_on_from_its_status_unless_that_is_forgotten(
+async fn readded_pod_continues_from_its_status_unless_that_is_removed(
     #[case] source: Option<&str>,
     #[case] after: f64,
     #[case] expected: (i32, Option<i32>, u64, u64),
@@ -204,7 +204,7 @@ async fn pod_of_an_api_server_does_not_wait_for_one_of_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn last_change_before_removal_says_how_the_pod_ends() {
+async fn last_update_before_removal_sets_the_termination() {
     let scene = Scene::as_kubelet();
     scene.fake.image("deaf", slow(3600));
     let pod = of_source("api", &pod("u1", "deaf", "Always"));
@@ -269,7 +269,7 @@ async fn logs_are_kept_that_may_be_those_of_another_agent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn links_to_logs_that_are_gone_go_with_garbage_collection() {
+async fn dangling_log_links_are_garbage_collected() {
     let scene = Scene::as_kubelet();
     scene.run(&pod("u1", "app", "Always")).await;
     let links = scene.root.join("root/containers");
@@ -313,14 +313,14 @@ async fn is_ended(maker: Option<&str>, agent: Option<&str>, adopt_node: bool) ->
 }
 
 #[tokio::test(start_paused = true)]
-async fn agent_ends_orphans_of_its_own_only() {
+async fn agent_terminates_only_its_own_orphans() {
     assert!(is_ended(Some("own"), Some("own"), false).await);
     assert!(!is_ended(Some("other"), Some("own"), false).await);
     assert!(!is_ended(None, Some("own"), false).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn agent_that_adopts_the_node_ends_every_orphan() {
+async fn adopting_agent_terminates_every_orphan() {
     assert!(is_ended(Some("other"), Some("own"), true).await);
     assert!(is_ended(Some("other"), None, false).await);
 }

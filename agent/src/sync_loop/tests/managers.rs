@@ -170,7 +170,7 @@ async fn other_pods_start_while_an_allocation_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn allocation_of_a_pod_that_went_meanwhile_is_given_back() {
+async fn allocation_is_released_if_its_pod_was_removed_meanwhile() {
     let scene = Scene::new();
     scene.managers.set(|answers| answers.holds = true);
     scene.want(&[two_containers("u1")]);
@@ -185,7 +185,7 @@ async fn allocation_of_a_pod_that_went_meanwhile_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_has_ended_gives_back_what_it_had() {
+async fn terminated_pod_releases_its_resources() {
     let scene = Scene::new();
     scene.fake.image("job", job(5, 0));
     let once =
@@ -284,7 +284,7 @@ async fn status_has_the_health_of_devices_as_soon_as_it_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resize_that_managers_forbid_is_infeasible() {
+async fn resize_forbidden_by_a_manager_is_infeasible() {
     let scene = Scene::new();
     let sized = |cpu: &str, generation: i64| {
         let amounts = json!({"cpu": cpu, "memory": "64Mi"});

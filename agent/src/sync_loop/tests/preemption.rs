@@ -51,7 +51,7 @@ async fn critical_pod_starts_when_its_victim_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn victim_that_does_not_end_in_time_is_told() {
+async fn evicted_pod_that_exceeds_its_grace_period_is_reported() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
     let (victim, critical) = (greedy("u1", "app", 0), greedy("u2", "app", CRITICAL));
@@ -78,7 +78,7 @@ async fn victim_that_does_not_end_in_time_is_told() {
 #[case::none_gives_way(CRITICAL, CRITICAL, "UnexpectedAdmissionError")]
 #[case::not_critical(0, CRITICAL - 1, "OutOfcpu")]
 #[tokio::test(start_paused = true)]
-async fn pod_that_may_evict_none_is_rejected(
+async fn critical_pod_without_preemptable_pods_is_rejected(
     #[case] running: i32,
     #[case] new: i32,
     #[case] reason: &str,

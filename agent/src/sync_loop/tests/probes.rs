@@ -71,7 +71,7 @@ async fn failed_liveness_probe_restarts_container_with_grace_period_of_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn probe_that_ends_container_is_cause_of_its_end() {
+async fn failed_probe_is_the_cause_of_container_termination() {
     let scene = Scene::new();
     let mut transitions = scene.agent().transitions();
     scene.exec_fails("app", true);

@@ -23,7 +23,7 @@ async fn update_to_working_image_ends_crash_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn update_ends_waits_after_failures() {
+async fn pod_update_ends_backoff_after_failures() {
     let scene = Scene::new();
     for (uid, image) in [("u1", "gone:1"), ("u2", "bad")] {
         scene.want(&[pod(uid, image, "Always")]);
@@ -118,7 +118,7 @@ async fn failed_stop_starts_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn container_that_an_agent_left_created_is_removed() {
+async fn container_left_created_by_an_earlier_agent_is_removed() {
     let mut scene = Scene::new();
     scene.fake.delay("StartContainer", seconds(5));
     scene.want(&[pod("u1", "app", "Always")]);

@@ -340,7 +340,7 @@ async fn memory_in_use_is_not_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn next_agent_knows_what_was_granted_and_done() {
+async fn granted_and_actuated_resources_survive_agent_restart() {
     let mut scene = Scene::new();
     scene.run(&sized("u1", 1, both("500m", "64Mi"), json!([]))).await;
     // Granted, but not complete.
@@ -371,7 +371,7 @@ fn as_written(pod: &Pod, report: &PodReport) -> Pod {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deferred_resize_is_known_to_the_next_agent() {
+async fn deferred_resize_survives_agent_restart() {
     let cpus = crate::shared::online_cpus() * 1000;
     let most = format!("{}m", cpus - 300);
     let mut scene = Scene::new();
@@ -404,7 +404,7 @@ async fn deferred_resize_is_known_to_the_next_agent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_resize_is_known_to_the_next_agent() {
+async fn failed_resize_survives_agent_restart() {
     let mut scene = Scene::new();
     scene.run(&sized("u1", 1, both("500m", "64Mi"), json!([]))).await;
     scene.fake.fail("UpdateContainerResources", 2, Code::Unknown, "no");
@@ -430,7 +430,7 @@ async fn failed_resize_is_known_to_the_next_agent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn granted_resize_is_not_pending_for_the_next_agent() {
+async fn granted_resize_is_not_pending_after_agent_restart() {
     let mut scene = Scene::new();
     let pod = sized("u1", 1, both("500m", "64Mi"), json!([]));
     scene.run(&pod).await;

@@ -36,7 +36,7 @@ async fn crash_loop_has_delays_of_kubernetes_for_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn week_of_crash_loops_leaves_nothing_behind() {
+async fn crash_loop_for_a_week_leaks_nothing() {
     // Like a kubelet with evented PLEG, so that relisting does not distort the restart times.
     let scene = Scene::listing_every(seconds(300));
     let begun = std::time::Instant::now();
@@ -159,7 +159,7 @@ const WRONG: &str = "failed to mount /f at /e/x: the one is a directory, the oth
 #[case::writer_of_another_kind(WRONG, false)]
 #[case::reader_of_another_kind(WRONG, true)]
 #[tokio::test(start_paused = true)]
-async fn create_that_another_container_can_make_possible_is_not_refused(
+async fn create_is_retried_if_another_container_can_make_it_possible(
     #[case] message: &str,
     #[case] refused: bool,
 ) {

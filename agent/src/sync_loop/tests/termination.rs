@@ -137,7 +137,7 @@ async fn sidecars_that_ignore_signals_get_two_seconds_after_grace_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sandbox_that_is_gone_counts_as_stopped() {
+async fn missing_sandbox_counts_as_stopped() {
     let scene = Scene::running("app").await;
     let mut events = scene.agent().events();
     scene.fake.fail("StopPodSandbox", 1, crate::cri::Code::NotFound, "no such sandbox");

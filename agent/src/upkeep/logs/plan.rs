@@ -54,7 +54,7 @@ mod tests {
     #[case::excess(&["l.4", "l.1.gz", "l.3.gz", "l.2.gz"], &["l.1.gz"], &["l.4"])]
     #[case::unfinished(&["l.1.tmp", "l.1"], &["l.1.tmp"], &["l.1"])]
     #[case::not_removed_after_compression(&["l.1", "l.1.gz"], &["l.1"], &[])]
-    fn room_is_made_for_five_files(
+    fn rotation_keeps_five_files(
         #[case] names: &[&str],
         #[case] remove: &[&str],
         #[case] compress: &[&str],
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_leave_no_room_for_rotated_ones() {
+    fn two_files_keep_no_rotated_log() {
         assert_eq!(make_room(texts(&["l.1.gz", "l.2"]), 2).remove, ["l.1.gz", "l.2"]);
     }
 

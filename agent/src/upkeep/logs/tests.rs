@@ -71,7 +71,7 @@ async fn log_keeps_its_name_when_the_runtime_does_not_reopen_it() {
 }
 
 #[test]
-fn links_lead_to_logs_and_go_with_them() {
+fn log_links_are_created_and_removed_with_logs() {
     let directory = tempfile::tempdir().unwrap();
     let (links, log) = (directory.path().join("containers"), directory.path().join("0.log"));
     let pod = fixtures::pod_of("u", "web", json!({"containers": []}));

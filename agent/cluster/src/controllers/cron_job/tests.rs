@@ -51,7 +51,7 @@ fn job_is_started_for_the_last_time_that_has_come(
 #[case::many("* * * * *", "09:00:00", None, true)]
 #[case::deadline_forgets_them("* * * * *", "09:00:00", Some(600), false)]
 #[case::few("* * * * *", "11:00:00", None, false)]
-fn more_than_a_hundred_missed_times_are_told(
+fn more_than_100_missed_start_times_are_reported(
     #[case] schedule: &str,
     #[case] last: &str,
     #[case] deadline: Option<i64>,
@@ -107,7 +107,7 @@ fn suspended_cron_job_starts_nothing_and_forgets_ended_jobs() {
 #[case::defaults(None, None, &["0", "3", "1"])]
 #[case::none_stays(Some(0), Some(0), &["0", "3", "4", "6", "7", "1", "2"])]
 #[case::all_stay(Some(9), Some(9), &[])]
-fn oldest_ended_jobs_go_beyond_the_limits(
+fn oldest_ended_jobs_are_removed_beyond_the_limits(
     #[case] successful: Option<i32>,
     #[case] failed: Option<i32>,
     #[case] gone: &[&str],

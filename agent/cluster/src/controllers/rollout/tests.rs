@@ -85,7 +85,7 @@ fn deployment_replaces_pods_within_its_margins(
 }
 
 #[test]
-fn deployment_without_old_pods_leaves_all_to_its_replica_set() {
+fn deployment_without_old_pods_has_no_rollout_plan() {
     let (spec, now) = (DeploymentSpec::default(), Timestamp::UNIX_EPOCH);
     let plan = deployment(&spec, 3, "new", &pods("nn"), Failures::default(), 110, now);
     assert_eq!(plan, None);

@@ -70,7 +70,7 @@ fn changed_cron_job_keeps_its_jobs_and_a_removed_one_ends_them() {
 }
 
 #[test]
-fn suspended_job_is_told_once_and_waited_for_when_it_goes_on() {
+fn suspended_job_is_reported_once_and_awaited_after_resume() {
     let suspended = job("  suspend: true\n");
     let mut world = World::new(&suspended);
     assert_eq!(world.sync().messages, [""; 0]);
@@ -90,7 +90,7 @@ fn suspended_job_is_told_once_and_waited_for_when_it_goes_on() {
 }
 
 #[test]
-fn deployment_says_whether_it_is_available_and_since_when() {
+fn deployment_status_has_availability_and_transition_time() {
     let manifest = set("Deployment", "  replicas: 4\n");
     let mut world = World::new(&manifest);
     let conditions = |world: &World, before: &Value| {

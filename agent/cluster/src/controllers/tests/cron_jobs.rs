@@ -28,7 +28,7 @@ fn cron_job_starts_a_job_each_time() {
 }
 
 #[test]
-fn forbidden_job_is_told_once_and_started_when_the_active_one_ends() {
+fn forbidden_job_is_reported_once_and_started_after_the_active_one() {
     let mut world = World::new(&cron_job("  concurrencyPolicy: Forbid\n"));
     let _ = world.wait(60);
     let changes = world.wait(60);

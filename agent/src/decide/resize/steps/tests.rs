@@ -129,7 +129,7 @@ fn pod_without_limits_keeps_none() {
 }
 
 #[test]
-fn container_record_has_what_was_told() {
+fn container_record_has_the_actuated_resources() {
     let (old, new) = (pod(&[("a", both("1", "64Mi"))]), pod(&[("a", both("2", "128Mi"))]));
     let (resize, actuated) = resize(&old, &new);
     let told: Vec<CpuMemory> = steps(&new, &resize, &actuated, &node())

@@ -73,7 +73,7 @@ mod tests {
         "{\"protectKernelDefaults\": true}",
         "protectKernelDefaults: kernel.panic is 0: run sysctl -w kernel.panic=10"
     )]
-    fn machine_must_be_as_configured(#[case] fields: &str, #[case] expected: &str) {
+    fn host_settings_must_match_configuration(#[case] fields: &str, #[case] expected: &str) {
         let document: Document = serde_json::from_str(fields).unwrap();
         let config = check(&normalized(&document).unwrap()).unwrap().config;
         let host = Host {

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn all_pods_have_what_is_not_reserved() {
+    fn pods_cgroup_has_unreserved_resources() {
         let capacity = fixtures_list(&[
             ("cpu", "4"),
             ("memory", "8Gi"),
@@ -343,7 +343,7 @@ mod tests {
     #[case("kubepods-burstable-poda_b.slice", Some("a-b"))]
     #[case("kubepods-burstable.slice", None)]
     #[case("kubepods-pod.slice", None)]
-    fn names_of_cgroups_tell_pods(#[case] name: &str, #[case] uid: Option<&str>) {
+    fn cgroup_names_identify_pods(#[case] name: &str, #[case] uid: Option<&str>) {
         assert_eq!(uid_of(name).as_deref(), uid);
     }
 }

@@ -111,7 +111,7 @@ fn search_domain_is_accepted(#[case] domain: &str) {
 #[rstest]
 #[case("SIGKILL", true)]
 #[case("SIGUSR1", false)]
-fn windows_knows_two_stop_signals(#[case] signal: &str, #[case] known: bool) {
+fn windows_supports_two_stop_signals(#[case] signal: &str, #[case] known: bool) {
     let found = spec_errors(json!({
         "os": {"name": "windows"},
         "containers": [{"name": "c", "image": "i", "lifecycle": {"stopSignal": signal}}],
