@@ -192,7 +192,7 @@ impl Evictor {
         let candidates: Vec<Candidate<'_>> = pods.iter().map(candidate).collect();
         let ranked = rank(threshold.signal, observed.layout, &candidates).into_iter().flatten();
         for met in due {
-            self.measures.evicts_by_stats(met.signal.as_str(), observed.since.elapsed());
+            self.measures.record_eviction_stats_age(met.signal.as_str(), observed.since.elapsed());
         }
         let Some(first) = ranked.into_iter().find(|candidate| !is_critical(candidate.pod)) else {
             tracing::warn!("eviction thresholds are met, but all active pods are critical");

@@ -350,7 +350,7 @@ impl Images {
                 records.succeeded(image, &pulled.reference, &shown, now).await;
                 lock(&self.backoff).forget_old(now);
                 let whole = until(begun, now);
-                self.measures.pulled(pulled.size, whole);
+                self.measures.record_pull(pulled.size, whole);
                 report(ImageEvent::pulled(image, pulled.took, whole, pulled.size));
                 Ok(ReadyImage { reference: pulled.reference, user: pulled.user, pull: Some(whole) })
             }

@@ -284,7 +284,7 @@ impl Worker {
         };
         let kind = std::mem::replace(&mut self.next_work, WorkKind::Sync);
         if kind == WorkKind::Create {
-            self.shared.measures.has_containers(pod.spec().containers.len());
+            self.shared.measures.record_container_count(pod.spec().containers.len());
             if let Some(seen) = first_seen(&pod) {
                 let waited = self.shared.clock.now().duration_since(seen);
                 let waited = Duration::try_from(waited).unwrap_or_default();

@@ -22,7 +22,7 @@ impl Job {
         }
         let since = Instant::now();
         let done = self.resize_in(id, resize).await;
-        self.shared.measures.resized(done.is_ok(), since.elapsed());
+        self.shared.measures.record_resize(done.is_ok(), since.elapsed());
         // A failed call may have taken effect in part.
         self.shared.cache.resized(self.pod.uid());
         if let Err(message) = done {

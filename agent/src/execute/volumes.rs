@@ -47,7 +47,7 @@ pub(super) async fn mount(
         let (name, since) = (volume.name.clone(), Instant::now());
         let mounted = mount_one(shared, dirs, pod, &volume).await;
         let operation = VolumeOperation::mount(volume.plugin(), mounted.is_err());
-        shared.measures.changed_volume(operation, since.elapsed());
+        shared.measures.record_volume_operation(operation, since.elapsed());
         match mounted {
             Ok(mounted) => {
                 prepared.volumes.insert(name, mounted);
@@ -156,7 +156,7 @@ pub(super) fn count(shared: &Shared, pod: &Pod, is_mounted: impl Fn(&str) -> boo
     let objects = shared.objects.current();
     let volumes = pod.mounted_volumes();
     let volumes = volumes.map(|it| (plugin::name(pod, it, &objects), is_mounted(&it.name)));
-    shared.measures.has_volumes(pod.uid(), volumes.collect());
+    shared.measures.set_volumes(pod.uid(), volumes.collect());
 }
 
 /// Counts the volumes of a running pod that an earlier agent mounted.
@@ -174,7 +174,7 @@ pub(crate) async fn remove(
 ) -> Result<(), VolumeError> {
     let since = Instant::now();
     let removed = remove_all(shared, dirs).await;
-    shared.measures.removed_volumes(uid, removed.is_err(), since.elapsed());
+    shared.measures.record_volume_removal(uid, removed.is_err(), since.elapsed());
     removed
 }
 

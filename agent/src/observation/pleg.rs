@@ -330,7 +330,7 @@ impl Pleg {
         self.work.spawn(tasks::boxed(async move {
             let since = Instant::now();
             let result = inspect::inspect(&*cri, &uid, last, resized, name, now).await;
-            measures.inspected(since.elapsed());
+            measures.record_inspection(since.elapsed());
             Completed::Inspected(uid, generation, causes, Box::new(result))
         }));
     }
@@ -340,7 +340,7 @@ impl Pleg {
         let last = std::mem::replace(&mut self.listing_since, Instant::now());
         let since_last = std::mem::replace(&mut self.has_listed, true).then(|| last.elapsed());
         let (cri, begun) = (Arc::clone(&self.cri), self.clock.now());
-        self.measures.relist_begins(begun, since_last);
+        self.measures.record_relist_start(begun, since_last);
         let (mut last, before) = match self.runtime_pods.borrow().as_ref() {
             Some(before) => (std::mem::take(&mut self.last_lists), Arc::clone(&before.pods)),
             None => Default::default(),
@@ -428,7 +428,7 @@ impl Pleg {
 
     fn listed(&mut self, result: Result<RuntimeListing, CriError>) {
         self.listing = false;
-        self.measures.relist_ends(self.listing_since.elapsed());
+        self.measures.record_relist(self.listing_since.elapsed());
         let listed = match result {
             Ok(listed) => listed,
             Err(error) => {

@@ -242,7 +242,7 @@ impl Measures {
     }
 
     /// Counts the start of a listing. `since_last` is the time since the previous start.
-    pub(crate) fn relist_begins(&self, at: Timestamp, since_last: Option<Duration>) {
+    pub(crate) fn record_relist_start(&self, at: Timestamp, since_last: Option<Duration>) {
         let mut measured = self.lock();
         measured.last_relist = Some(at);
         if let Some(interval) = since_last {
@@ -251,17 +251,17 @@ impl Measures {
     }
 
     /// Counts a completed listing.
-    pub(crate) fn relist_ends(&self, took: Duration) {
+    pub(crate) fn record_relist(&self, took: Duration) {
         self.lock().relist_durations.observe(took.as_secs_f64());
     }
 
     /// Counts an event of the runtime, received `after` its creation.
-    pub(crate) fn received_event(&self, after: Duration) {
+    pub(crate) fn record_event_latency(&self, after: Duration) {
         self.lock().event_delays.observe(after.as_secs_f64());
     }
 
     /// Counts an inspection of one pod.
-    pub(crate) fn inspected(&self, took: Duration) {
+    pub(crate) fn record_inspection(&self, took: Duration) {
         self.lock().inspections.observe(took.as_secs_f64());
     }
 
@@ -271,7 +271,7 @@ impl Measures {
     }
 
     /// Counts a resize that was carried out, or failed.
-    pub(crate) fn resized(&self, succeeded: bool, took: Duration) {
+    pub(crate) fn record_resize(&self, succeeded: bool, took: Duration) {
         let mut measured = self.lock();
         let durations = measured.resizes.entry(succeeded);
         let durations = durations.or_insert_with(|| Histogram::new(RESIZE_BOUNDS));
@@ -284,27 +284,27 @@ impl Measures {
     }
 
     /// Counts a pull of an image of this size; 0: unknown.
-    pub(crate) fn pulled(&self, bytes: u64, took: Duration) {
+    pub(crate) fn record_pull(&self, bytes: u64, took: Duration) {
         observe(&mut self.lock().pulls, size_name(bytes), PULL_BOUNDS, took);
     }
 
     /// Counts a change of a cgroup.
-    pub(crate) fn changed_cgroup(&self, operation: &'static str, took: Duration) {
+    pub(crate) fn record_cgroup_operation(&self, operation: &'static str, took: Duration) {
         observe(&mut self.lock().cgroups, operation, DEFAULT_BOUNDS, took);
     }
 
     /// Counts a change of a volume.
-    pub(crate) fn changed_volume(&self, operation: VolumeOperation, took: Duration) {
+    pub(crate) fn record_volume_operation(&self, operation: VolumeOperation, took: Duration) {
         observe(&mut self.lock().volume_changes, operation, VOLUME_BOUNDS, took);
     }
 
     /// Counts the age of a signal's measurement when a pod is chosen for eviction.
-    pub(crate) fn evicts_by_stats(&self, signal: &'static str, age: Duration) {
+    pub(crate) fn record_eviction_stats_age(&self, signal: &'static str, age: Duration) {
         observe(&mut self.lock().stats_ages, signal, DEFAULT_BOUNDS, age);
     }
 
     /// Records the volumes of a pod.
-    pub(crate) fn has_volumes(&self, uid: &PodUid, volumes: PodVolumes) {
+    pub(crate) fn set_volumes(&self, uid: &PodUid, volumes: PodVolumes) {
         self.lock().volumes.insert(uid.clone(), volumes);
     }
 
@@ -315,7 +315,7 @@ impl Measures {
 
     /// Counts the unmounts of all mounted volumes of a pod. They are removed together, so each takes as long as all. After a
     /// failure they are retried.
-    pub(crate) fn removed_volumes(&self, uid: &PodUid, failed: bool, took: Duration) {
+    pub(crate) fn record_volume_removal(&self, uid: &PodUid, failed: bool, took: Duration) {
         let volumes = match failed {
             true => self.lock().volumes.get(uid).cloned(),
             false => self.lock().volumes.remove(uid),
@@ -323,7 +323,7 @@ impl Measures {
         let mounted = volumes.into_iter().flatten().filter(|(_, is_mounted)| *is_mounted);
         for (plugin, _) in mounted {
             let operation = VolumeOperation { plugin, operation: "volume_unmount", failed };
-            self.changed_volume(operation, took);
+            self.record_volume_operation(operation, took);
         }
     }
 
@@ -344,7 +344,7 @@ impl Measures {
     }
 
     /// Counts the containers of a new pod.
-    pub(crate) fn has_containers(&self, count: usize) {
+    pub(crate) fn record_container_count(&self, count: usize) {
         self.lock().containers.observe(count as f64);
     }
 
@@ -379,7 +379,7 @@ mod tests {
     #[case(200 << 30, "GT100GB")]
     fn pull_is_measured_by_the_size_of_the_image(#[case] bytes: u64, #[case] name: &str) {
         let measures = Measures::default();
-        measures.pulled(bytes, Duration::from_secs(3));
+        measures.record_pull(bytes, Duration::from_secs(3));
         let pulls = measures.now().pulls;
         assert_eq!(pulls.get(name).map(Histogram::sum), Some(3.0));
         assert_eq!(pulls.len(), 1);
@@ -391,14 +391,14 @@ mod tests {
         let uid = PodUid::new("u1");
         let volumes = [("a", true), ("a", true), ("b", false)];
         let volumes = volumes.map(|(plugin, is_mounted)| (plugin.to_owned(), is_mounted));
-        measures.has_volumes(&uid, volumes.to_vec());
+        measures.set_volumes(&uid, volumes.to_vec());
         assert!(measures.knows_volumes(&uid));
-        measures.removed_volumes(&uid, true, Duration::from_secs(1));
+        measures.record_volume_removal(&uid, true, Duration::from_secs(1));
         assert!(measures.knows_volumes(&uid), "they are tried again");
-        measures.removed_volumes(&uid, false, Duration::from_secs(1));
+        measures.record_volume_removal(&uid, false, Duration::from_secs(1));
         assert!(!measures.knows_volumes(&uid));
         // A repeated end of the pod has nothing to remove.
-        measures.removed_volumes(&uid, false, Duration::from_secs(1));
+        measures.record_volume_removal(&uid, false, Duration::from_secs(1));
         let changes = measures.now().volume_changes;
         let changes: Vec<(bool, u64)> =
             changes.iter().map(|(it, durations)| (it.failed, durations.count())).collect();
@@ -411,9 +411,9 @@ mod tests {
     fn first_listing_has_no_interval() {
         let measures = Measures::default();
         let at = |second| Timestamp::from_second(second).unwrap_or_default();
-        measures.relist_begins(at(1), None);
-        measures.relist_ends(Duration::from_millis(20));
-        measures.relist_begins(at(3), Some(Duration::from_secs(2)));
+        measures.record_relist_start(at(1), None);
+        measures.record_relist(Duration::from_millis(20));
+        measures.record_relist_start(at(3), Some(Duration::from_secs(2)));
         measures.record_sync(WorkKind::Create, Duration::from_secs(1));
         let now = measures.now();
         assert_eq!((now.relist_durations.count(), now.relist_intervals.sum()), (1, 2.0));

@@ -201,7 +201,7 @@ impl PodDirs {
         if !matches!(made, Ok(Found::OfDriver(_)) | Err(VolumeError::Claim(_))) {
             let plugin = plugin::name(pod, volume, inputs.content.objects);
             let operation = VolumeOperation::mount(plugin, made.is_err());
-            inputs.measures.changed_volume(operation, since.elapsed());
+            inputs.measures.record_volume_operation(operation, since.elapsed());
         }
         match made {
             Ok(Found::Host(volume)) => {

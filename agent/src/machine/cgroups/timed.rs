@@ -24,7 +24,7 @@ impl TimedCgroups {
     fn timed<T>(&self, operation: &'static str, change: impl FnOnce() -> T) -> T {
         let since = Instant::now();
         let changed = change();
-        self.measures.changed_cgroup(operation, since.elapsed());
+        self.measures.record_cgroup_operation(operation, since.elapsed());
         changed
     }
 }

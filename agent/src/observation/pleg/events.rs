@@ -43,7 +43,7 @@ pub(super) async fn subscribe(
                         Ok(event) => {
                             retry.succeeded();
                             if let Some(created_at) = event.created_at {
-                                measures.received_event(until(created_at, clock.now()));
+                                measures.record_event_latency(until(created_at, clock.now()));
                             }
                             if sender.send(StreamEvent::Event(event)).is_err() {
                                 return;
