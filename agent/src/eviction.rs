@@ -139,7 +139,7 @@ impl Evictor {
         let resource = threshold.signal.resource().as_str();
         tracing::warn!(resource, signal = threshold.signal.as_str(), "attempting to reclaim");
         let message = format!("Attempting to reclaim {resource}");
-        self.events.warn_of_node(&self.config.node_name, "EvictionThresholdMet", message);
+        self.events.record_node_warning(&self.config.node_name, "EvictionThresholdMet", message);
         let reclaim = Reclaim::for_signal(threshold.signal, layout);
         if reclaim.is_any() {
             self.reclaim(reclaim).await;

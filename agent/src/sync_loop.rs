@@ -337,7 +337,7 @@ impl SyncLoop {
     fn reconcile_some(&mut self, before: &[Pod], after: &[Pod]) {
         let now = self.shared.clock.now();
         let actions = {
-            let workers = self.entries.states_like(&[before, after]);
+            let workers = self.entries.conflicting_states(&[before, after]);
             let reports = self.reports.borrow();
             let finished = |uid: &PodUid| has_ended(&reports, uid);
             reconcile(after, &workers, finished, &self.waiting, now)

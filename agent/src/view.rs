@@ -256,7 +256,7 @@ impl AgentView {
     }
 
     /// Records a warning about the pod with this uid, if it exists.
-    pub fn warn_of_pod(&self, uid: &PodUid, reason: &str, message: &str) {
+    pub fn record_pod_warning(&self, uid: &PodUid, reason: &str, message: &str) {
         let pods = self.pods.borrow();
         if let Some(pod) = pods.iter().find(|pod| pod.uid() == uid) {
             self.events.record_text(pod, None, EventType::Warning, reason, message);

@@ -305,7 +305,7 @@ impl Worker {
         let changed = self.observe_events(&observed);
         Box::pin(self.refresh_volumes(&pod, &observed)).await;
         let now = self.shared.clock.now();
-        self.miss_remains(&pod, &observed, changed, now);
+        self.defer_removed_containers(&pod, &observed, changed, now);
         let plan = self.plan(&pod, &observed, now);
         let stable_at = self.stabilization.until(&plan, &observed, now);
         let syncs = stable_at.is_none() && self.begin_sync(&observed, changed);

@@ -204,7 +204,7 @@ impl<K: Kernel> HostCgroups<K> {
 }
 
 impl<K: Kernel> ControlGroups for HostCgroups<K> {
-    fn lacks(&self) -> Vec<String> {
+    fn missing_controllers(&self) -> Vec<String> {
         let hierarchies = self.hierarchies();
         if hierarchies.is_empty() {
             return vec![format!(

@@ -147,7 +147,9 @@ fn record_expansion(shared: &Shared, pod: &Pod, volume: &DriverVolume, expansion
     shared.events.record_text(pod, None, kind, reason, &message);
     if let DriverSource::Persistent(volume) = &volume.source {
         let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
-        claim.into_iter().for_each(|claim| shared.events.of_claim(claim, kind, reason, &message));
+        claim
+            .into_iter()
+            .for_each(|claim| shared.events.record_claim(claim, kind, reason, &message));
     }
 }
 

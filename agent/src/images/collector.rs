@@ -134,7 +134,7 @@ impl ImageCollector {
 
     /// Records a warning about the node.
     fn warn(&self, reason: &str, message: String) {
-        self.events.warn_of_node(&self.node_name, reason, message);
+        self.events.record_node_warning(&self.node_name, reason, message);
     }
 
     /// Collects for each of `requests` until that time.

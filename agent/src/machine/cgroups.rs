@@ -42,7 +42,7 @@ impl CgroupValues {
 /// named.
 pub trait ControlGroups: Send + Sync {
     /// The controllers for limiting pods that cannot be used, each with the reason and the remedy.
-    fn lacks(&self) -> Vec<String>;
+    fn missing_controllers(&self) -> Vec<String>;
     /// Creates a cgroup and its parents, and sets its values.
     ///
     /// # Errors

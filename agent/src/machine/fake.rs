@@ -92,7 +92,7 @@ impl Machine for FakeMachine {
     }
 
     fn memory(&self) -> io::Result<MemoryUse> {
-        self.numbers().memory.ok_or_else(lacks)
+        self.numbers().memory.ok_or_else(unknown_error)
     }
 
     fn cgroup_memory(&self, path: &str) -> io::Result<Option<MemoryUse>> {
@@ -114,7 +114,7 @@ impl Machine for FakeMachine {
     }
 
     fn processes(&self) -> io::Result<ProcessIds> {
-        self.numbers().processes.ok_or_else(lacks)
+        self.numbers().processes.ok_or_else(unknown_error)
     }
 
     fn file_system(&self, path: &Path) -> io::Result<FileSystem> {
@@ -143,6 +143,6 @@ impl MemoryThreshold for FakeThreshold {
     }
 }
 
-fn lacks() -> io::Error {
+fn unknown_error() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "the machine does not say")
 }

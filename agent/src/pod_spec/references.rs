@@ -200,13 +200,13 @@ impl References {
         for (name, keys) in &self.needed_maps {
             let map = objects.config_map(namespace, name);
             let has = map.map(|map| keys_of(map.data.as_ref(), map.binary_data.as_ref()));
-            missing.extend(lacks(&format!("configmap {namespace}/{name}"), keys, has));
+            missing.extend(missing_keys(&format!("configmap {namespace}/{name}"), keys, has));
         }
         for (name, keys) in &self.needed_secrets {
             let secret = objects.secret(namespace, name);
             let has =
                 secret.map(|secret| keys_of(secret.data.as_ref(), secret.string_data.as_ref()));
-            missing.extend(lacks(&format!("secret {namespace}/{name}"), keys, has));
+            missing.extend(missing_keys(&format!("secret {namespace}/{name}"), keys, has));
         }
         let claims = self.claims.iter();
         let claims = claims
@@ -277,7 +277,7 @@ fn keys_of<T, U>(
 }
 
 /// The object itself if it does not exist (`has` is `None`), else each key that it lacks.
-fn lacks(object: &str, needed: &Set<String>, has: Option<Set<String>>) -> Vec<String> {
+fn missing_keys(object: &str, needed: &Set<String>, has: Option<Set<String>>) -> Vec<String> {
     let Some(has) = has else {
         return vec![object.to_owned()];
     };

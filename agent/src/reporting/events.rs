@@ -127,12 +127,12 @@ impl EventRecorder {
     }
 
     /// Records a warning about the node of this name.
-    pub(crate) fn warn_of_node(&self, node: &str, reason: &str, message: String) {
-        self.of_node(node, EventType::Warning, reason, message);
+    pub(crate) fn record_node_warning(&self, node: &str, reason: &str, message: String) {
+        self.record_node(node, EventType::Warning, reason, message);
     }
 
     /// Records an event about the node of this name.
-    pub(crate) fn of_node(&self, node: &str, kind: EventType, reason: &str, message: String) {
+    pub(crate) fn record_node(&self, node: &str, kind: EventType, reason: &str, message: String) {
         let object = EventObject {
             kind: EventObjectKind::Node,
             uid: PodUid::new(node),
@@ -145,7 +145,7 @@ impl EventRecorder {
     }
 
     /// Records an event about a claim.
-    pub(crate) fn of_claim(
+    pub(crate) fn record_claim(
         &self,
         claim: &ObjectReference,
         kind: EventType,

@@ -123,7 +123,7 @@ impl Entries {
     }
 
     /// The last updates of these pods' workers, and of other pods with their names.
-    pub(super) fn states_like(&self, pods: &[&[Pod]]) -> Map<&PodUid, &WorkerState> {
+    pub(super) fn conflicting_states(&self, pods: &[&[Pod]]) -> Map<&PodUid, &WorkerState> {
         let uids = pods.iter().copied().flatten().flat_map(|pod| {
             let (namespace, name) = (pod.namespace(), pod.name());
             let first = (namespace.to_owned(), name.to_owned(), PodUid::new(""));

@@ -122,7 +122,7 @@ impl SyncLoop {
     pub(super) fn listing_failed(&mut self, error: String) {
         if std::mem::take(&mut self.garbage.periodic) {
             let node = &self.shared.config.node_name;
-            self.shared.events.warn_of_node(node, "ContainerGCFailed", error);
+            self.shared.events.record_node_warning(node, "ContainerGCFailed", error);
         }
     }
 

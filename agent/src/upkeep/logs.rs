@@ -88,7 +88,7 @@ impl ContainerLogManager {
             return Ok(());
         }
         let (old, files) = (log.to_owned(), self.rotation.max_files);
-        blocking(move || files::make_room(&old, files)).await?;
+        blocking(move || files::remove_excess(&old, files)).await?;
         let rotated = rotated_name(log, self.clock.now());
         let (from, to) = (log.to_owned(), rotated.clone());
         blocking(move || std::fs::rename(from, to)).await?;

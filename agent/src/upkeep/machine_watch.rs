@@ -45,14 +45,14 @@ pub(crate) async fn watch_oom_kills(
         if let Some((id, name)) = process {
             message.push_str(&format!(", victim process: {name}, pid: {id}"));
         }
-        events.of_node(&node, EventType::Warning, "SystemOOM", message);
+        events.record_node(&node, EventType::Warning, "SystemOOM", message);
     }
 }
 
 /// Reports once that the machine has cgroup v1.
 pub(crate) fn check_cgroup_version(version: CgroupVersion, node: &str, events: &EventRecorder) {
     if version == CgroupVersion::V1 {
-        events.of_node(node, EventType::Warning, "CgroupV1", CGROUP_V1.to_owned());
+        events.record_node(node, EventType::Warning, "CgroupV1", CGROUP_V1.to_owned());
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn check_resolv_conf(path: &Path, in_cluster: bool, node: &str, event
         Err(error) => Some(format!("failed to read {}: {error}", path.display())),
     };
     if let Some(problem) = problem {
-        events.of_node(node, EventType::Warning, "CheckLimitsForResolvConf", problem);
+        events.record_node(node, EventType::Warning, "CheckLimitsForResolvConf", problem);
     }
 }
 

@@ -91,10 +91,13 @@ impl PodCgroups {
                 return None;
             }
         }
-        let lacks = groups.lacks();
-        if !lacks.is_empty() {
-            let lacks = lacks.join("; ");
-            tracing::warn!(lacks, "cgroup controllers are missing; pods are not limited by them");
+        let missing_controllers = groups.missing_controllers();
+        if !missing_controllers.is_empty() {
+            let missing_controllers = missing_controllers.join("; ");
+            tracing::warn!(
+                missing_controllers,
+                "cgroup controllers are missing; pods are not limited by them"
+            );
         }
         let inner = Inner {
             groups,
@@ -133,14 +136,18 @@ impl PodCgroups {
             let set = blocking(move || {
                 inner.groups.set(&wanted.path, &wanted.values)?;
                 // Resources without a controller are not limited.
-                let lacks = inner.groups.lacks();
-                if lacks.is_empty() { Ok(()) } else { Err(io::Error::other(lacks.join("; "))) }
+                let missing_controllers = inner.groups.missing_controllers();
+                if missing_controllers.is_empty() {
+                    Ok(())
+                } else {
+                    Err(io::Error::other(missing_controllers.join("; ")))
+                }
             });
             let set = set.await;
             match set {
                 Ok(()) => {
                     let message = enforced.done.clone();
-                    events.of_node(node, EventType::Normal, "NodeAllocatableEnforced", message);
+                    events.record_node(node, EventType::Normal, "NodeAllocatableEnforced", message);
                 }
                 Err(error) => {
                     let message = format!("{}: {error}", enforced.failed);
@@ -148,7 +155,7 @@ impl PodCgroups {
                         tracing::warn!(path = enforced.path, %error, "failed to limit cgroup; will retry every minute");
                     }
                     let reason = "FailedNodeAllocatableEnforcement";
-                    events.of_node(node, EventType::Warning, reason, message);
+                    events.record_node(node, EventType::Warning, reason, message);
                     open.push(enforced);
                 }
             }

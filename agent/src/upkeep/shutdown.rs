@@ -112,7 +112,7 @@ impl ShutdownWatch {
             let what = if begins { "shutdown event" } else { "shutdown cancellation" };
             let message = format!("Shutdown manager detected {what}");
             tracing::info!(begins, "shutdown state changed");
-            self.events.of_node(&self.node_name, EventType::Normal, "Shutdown", message);
+            self.events.record_node(&self.node_name, EventType::Normal, "Shutdown", message);
             self.shutting_down.send_replace(begins);
             if begins {
                 let start_time = Some(self.clock.now());

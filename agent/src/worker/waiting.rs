@@ -72,21 +72,21 @@ impl Worker {
         self.reported.published.make_due();
     }
 
-    /// Records an observation, and delays the start of containers whose remains another client removed: that is not an event, so
+    /// Records an observation, and delays the start of containers that another client removed: that is not an event, so
     /// that a kubelet notices it only at the next sync of the pod (Kubernetes 1.36, pkg/kubelet/kubelet.go isSyncPodWorthy).
-    pub(super) fn miss_remains(
+    pub(super) fn defer_removed_containers(
         &mut self,
         pod: &Pod,
         observed: &Observed,
         changed: bool,
         now: Timestamp,
     ) {
-        let remains = self.stabilization.observe(observed, now);
+        let removed = self.stabilization.observe(observed, now);
         let Some(before) = self.reported.published.observed().filter(|_| !changed) else {
             return;
         };
         let had_ended =
-            before.containers.iter().filter(|seen| remains.iter().any(|id| id == seen.id.as_str()));
+            before.containers.iter().filter(|seen| removed.iter().any(|id| id == seen.id.as_str()));
         let missing = had_ended.filter(|seen| observed.container(&seen.name).is_none());
         for name in missing.map(|seen| seen.name.clone()).collect::<Vec<_>>() {
             let Some((_, container)) = pod.container(&name) else {

@@ -155,8 +155,8 @@ fn of(verb: &str, slice: &str, error: &io::Error) -> io::Error {
 }
 
 impl<K: Kernel> ControlGroups for SystemdSlices<K> {
-    fn lacks(&self) -> Vec<String> {
-        self.files.lacks()
+    fn missing_controllers(&self) -> Vec<String> {
+        self.files.missing_controllers()
     }
 
     fn make(&self, path: &str, values: &CgroupValues) -> io::Result<()> {

@@ -184,7 +184,7 @@ const POD: &str = "/own/kubepods/burstable/podu";
 fn pod_is_limited_in_each_hierarchy_of_v1() {
     let machine = Machine::v1();
     let cgroups = machine.cgroups();
-    assert_eq!(cgroups.lacks(), [""; 0]);
+    assert_eq!(cgroups.missing_controllers(), [""; 0]);
     assert!(!cgroups.exists(POD));
     cgroups.make(POD, &values()).unwrap();
     assert!(cgroups.exists(POD));
@@ -213,7 +213,7 @@ fn pod_is_limited_in_each_hierarchy_of_v1() {
 fn pod_is_limited_in_the_unified_hierarchy() {
     let machine = Machine::v2("cpuset cpu memory pids\n");
     let cgroups = machine.cgroups();
-    assert_eq!(cgroups.lacks(), [""; 0]);
+    assert_eq!(cgroups.missing_controllers(), [""; 0]);
     cgroups.make(POD, &values()).unwrap();
     let pod = &POD[1..];
     for (file, text) in [
@@ -250,7 +250,7 @@ fn pod_is_limited_in_the_unified_hierarchy() {
 fn lacking_controllers_are_named(#[case] machine: Machine, #[case] expected: &[&str]) {
     let mount = machine.mount.path().display().to_string();
     let expected: Vec<String> = expected.iter().map(|it| it.replace("MOUNT", &mount)).collect();
-    assert_eq!(machine.cgroups().lacks(), expected);
+    assert_eq!(machine.cgroups().missing_controllers(), expected);
 }
 
 #[test]

@@ -43,7 +43,11 @@ impl DriverVolumes {
                     let shown = if self.shows_health { usage.condition.as_ref() } else { None };
                     if let Some(condition) = shown.filter(|condition| condition.is_abnormal) {
                         let text = format!("Volume {}: {}", volume.volume, condition.message);
-                        self.view.warn_of_pod(&PodUid::new(uid), "VolumeConditionAbnormal", &text);
+                        self.view.record_pod_warning(
+                            &PodUid::new(uid),
+                            "VolumeConditionAbnormal",
+                            &text,
+                        );
                     }
                     let health = shown.map(|it| VolumeHealth { is_abnormal: it.is_abnormal });
                     let fs = fs(&usage, Timestamp::now());

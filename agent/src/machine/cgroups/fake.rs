@@ -18,7 +18,7 @@ struct State {
     refused: Option<io::ErrorKind>,
     refused_values: bool,
     busy: usize,
-    lacks: Vec<String>,
+    missing_controllers: Vec<String>,
     /// The number of changes that still succeed; `None`: unlimited.
     left: Option<usize>,
 }
@@ -74,7 +74,8 @@ impl FakeCgroups {
 
     /// Makes these controllers unusable from now on.
     pub(crate) fn lack(&self, controllers: &[&str]) {
-        self.state().lacks = controllers.iter().map(|name| (*name).to_owned()).collect();
+        self.state().missing_controllers =
+            controllers.iter().map(|name| (*name).to_owned()).collect();
     }
 
     /// Makes all changes after this many fail, as if the agent had been killed; `None`: no more failures.
@@ -98,8 +99,8 @@ fn add(values: &mut CgroupValues, new: &CgroupValues) {
 }
 
 impl ControlGroups for FakeCgroups {
-    fn lacks(&self) -> Vec<String> {
-        self.state().lacks.clone()
+    fn missing_controllers(&self) -> Vec<String> {
+        self.state().missing_controllers.clone()
     }
 
     fn make(&self, path: &str, values: &CgroupValues) -> io::Result<()> {

@@ -30,8 +30,8 @@ impl TimedCgroups {
 }
 
 impl ControlGroups for TimedCgroups {
-    fn lacks(&self) -> Vec<String> {
-        self.groups.lacks()
+    fn missing_controllers(&self) -> Vec<String> {
+        self.groups.missing_controllers()
     }
 
     fn make(&self, path: &str, values: &CgroupValues) -> io::Result<()> {

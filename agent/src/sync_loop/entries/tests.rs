@@ -134,7 +134,7 @@ fn conflicting_workers_have_the_pod_uid_or_name() {
     }
     entries.remove(&uid("ended"));
     let like = |entries: &Entries, pods: &[&[Pod]]| -> Vec<String> {
-        let states = entries.states_like(pods);
+        let states = entries.conflicting_states(pods);
         states.keys().map(|uid| uid.to_string()).collect()
     };
     let pod = pod(&uid("own"), 1);

@@ -33,7 +33,7 @@ pub(crate) fn remove(log: &Path) {
 }
 
 /// Removes rotated files of `log` until there is room for one more.
-pub(super) fn make_room(log: &Path, max_files: usize) -> io::Result<()> {
+pub(super) fn remove_excess(log: &Path, max_files: usize) -> io::Result<()> {
     let (Some(directory), Some(name)) =
         (log.parent(), log.file_name().and_then(|name| name.to_str()))
     else {
@@ -48,7 +48,7 @@ pub(super) fn make_room(log: &Path, max_files: usize) -> io::Result<()> {
             names.push(name);
         }
     }
-    let plan = plan::make_room(names, max_files);
+    let plan = plan::plan_rotation(names, max_files);
     for name in plan.remove {
         fs::remove_file(directory.join(name))?;
     }

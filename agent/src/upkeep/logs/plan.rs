@@ -25,7 +25,7 @@ pub(super) struct Plan {
 
 /// Plans the actions for the rotated files `names`. `max_files` includes the current log and the one that is rotated now; names end
 /// with their time, so that they sort by it.
-pub(super) fn make_room(mut names: Vec<String>, max_files: usize) -> Plan {
+pub(super) fn plan_rotation(mut names: Vec<String>, max_files: usize) -> Plan {
     names.sort();
     let in_use = |name: &String| {
         let done = format!("{name}{COMPRESSED}");
@@ -59,13 +59,13 @@ mod tests {
         #[case] remove: &[&str],
         #[case] compress: &[&str],
     ) {
-        let plan = make_room(names.iter().map(|name| (*name).to_owned()).collect(), 5);
+        let plan = plan_rotation(names.iter().map(|name| (*name).to_owned()).collect(), 5);
         assert_eq!((plan.remove, plan.compress), (texts(remove), texts(compress)));
     }
 
     #[test]
     fn two_files_keep_no_rotated_log() {
-        assert_eq!(make_room(texts(&["l.1.gz", "l.2"]), 2).remove, ["l.1.gz", "l.2"]);
+        assert_eq!(plan_rotation(texts(&["l.1.gz", "l.2"]), 2).remove, ["l.1.gz", "l.2"]);
     }
 
     fn texts(names: &[&str]) -> Vec<String> {

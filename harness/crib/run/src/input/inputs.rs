@@ -411,7 +411,7 @@ fn merge(
         }
     }
     let all_objects: Vec<Object> = all_objects.into_iter().map(|(_, object)| object).collect();
-    warnings.extend(owned_objects::leave_out(&mut pods, &mut workloads));
+    warnings.extend(owned_objects::remove_owned(&mut pods, &mut workloads));
     problems.extend(reserved_names::problems(&pods, &workloads));
     let is_empty = pods.is_empty() && workloads.is_empty();
     if is_empty && problems.is_empty() && empty == Empty::Refused {
