@@ -133,7 +133,7 @@ struct Inner {
     no_network: bool,
     /// The name that Version returns instead of `fake`.
     name: Option<&'static str>,
-    mute: bool,
+    drops_events: bool,
 }
 
 impl Inner {
@@ -192,7 +192,7 @@ impl FakeCri {
 
     /// The numbers of existing sandboxes and containers.
     #[must_use]
-    pub fn population(&self) -> (usize, usize) {
+    pub fn object_counts(&self) -> (usize, usize) {
         let inner = self.lock();
         (inner.sandboxes.len(), inner.containers.len())
     }
@@ -329,22 +329,22 @@ impl FakeCri {
     /// Makes the runtime unreachable, or reachable again.
     pub fn set_down(&self, down: bool) {
         self.lock().down = down;
-        self.break_events();
+        self.close_event_streams();
     }
 
     /// Answers GetContainerEvents with Unimplemented from now on, and closes existing streams.
-    pub fn without_events(&self) {
+    pub fn disable_events(&self) {
         self.lock().no_events = true;
-        self.break_events();
+        self.close_event_streams();
     }
 
     /// Keeps streams open but drops all events.
-    pub fn lose_events(&self) {
-        self.lock().mute = true;
+    pub fn drop_events(&self) {
+        self.lock().drops_events = true;
     }
 
     /// Closes existing event streams; clients can subscribe again.
-    pub fn break_events(&self) {
+    pub fn close_event_streams(&self) {
         *self.events.lock().unwrap_or_else(PoisonError::into_inner) = broadcast::channel(4096).0;
     }
 
@@ -429,7 +429,7 @@ impl FakeCri {
     }
 
     fn emit(&self, id: &str, kind: EventKind, pod: Option<PodUid>) {
-        if !self.lock().mute {
+        if !self.lock().drops_events {
             let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
             let (id, created_at) = (id.to_owned(), Some(self.clock.now()));
             // Sending fails if there is no subscriber.

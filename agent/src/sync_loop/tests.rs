@@ -355,7 +355,7 @@ impl Scene {
 
     /// Asserts that the runtime and the disk have nothing left of any pod.
     fn assert_clean(&self) {
-        assert_eq!(self.fake.population(), (0, 0), "sandboxes and containers");
+        assert_eq!(self.fake.object_counts(), (0, 0), "sandboxes and containers");
         for place in ["root/pods", "logs"] {
             let left: Vec<_> =
                 std::fs::read_dir(self.root.join(place)).into_iter().flatten().flatten().collect();

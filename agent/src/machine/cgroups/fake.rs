@@ -58,33 +58,33 @@ impl FakeCgroups {
     }
 
     /// Adds a cgroup that this agent did not create.
-    pub(crate) fn leave(&self, path: &str) {
+    pub(crate) fn add_existing(&self, path: &str) {
         self.state().groups.insert(path.to_owned(), CgroupValues::default());
     }
 
     /// Makes later creations of cgroups fail with this error, or succeed again.
-    pub(crate) fn refuse(&self, kind: Option<io::ErrorKind>) {
+    pub(crate) fn fail_creation(&self, kind: Option<io::ErrorKind>) {
         self.state().refused = kind;
     }
 
     /// Makes later changes of values fail, or succeed again.
-    pub(crate) fn refuse_values(&self, refused: bool) {
+    pub(crate) fn fail_changes(&self, refused: bool) {
         self.state().refused_values = refused;
     }
 
     /// Makes these controllers unusable from now on.
-    pub(crate) fn lack(&self, controllers: &[&str]) {
+    pub(crate) fn set_missing_controllers(&self, controllers: &[&str]) {
         self.state().missing_controllers =
             controllers.iter().map(|name| (*name).to_owned()).collect();
     }
 
     /// Makes all changes after this many fail, as if the agent had been killed; `None`: no more failures.
-    pub(crate) fn stop_after(&self, changes: Option<usize>) {
+    pub(crate) fn fail_after(&self, changes: Option<usize>) {
         self.state().left = changes;
     }
 
     /// Makes this many removals fail because killed processes still exist.
-    pub(crate) fn be_busy(&self, times: usize) {
+    pub(crate) fn set_busy(&self, times: usize) {
         self.state().busy = times;
     }
 }

@@ -122,7 +122,7 @@ async fn events_refresh_pod_immediately() {
 #[tokio::test(start_paused = true)]
 async fn relisting_every_second_replaces_events() {
     let scene = scene();
-    scene.fake.without_events();
+    scene.fake.disable_events();
     let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let since = Instant::now();
@@ -154,7 +154,7 @@ async fn relisting_recovers_lost_events() {
     let scene = scene();
     let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
     seconds_until(&mut snapshots, Instant::now(), |_| true).await;
-    scene.fake.lose_events();
+    scene.fake.drop_events();
     let since = Instant::now();
     start(&scene.fake).await;
     let seen = seconds_until(&mut snapshots, since, runs).await;
@@ -167,7 +167,7 @@ async fn broken_stream_causes_relisting_and_reconnect() {
     let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
     seconds_until(&mut snapshots, Instant::now(), |_| true).await;
     let since = Instant::now();
-    scene.fake.break_events();
+    scene.fake.close_event_streams();
     start(&scene.fake).await;
     assert_eq!(seconds_until(&mut snapshots, since, runs).await, 0);
     assert_eq!(seconds_until(&mut snapshots, since, ended).await, 30, "by the new stream");

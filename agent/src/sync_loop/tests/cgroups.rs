@@ -45,7 +45,7 @@ async fn pod_has_a_cgroup_from_before_its_sandbox_to_its_end() {
         [ALL, &class("burstable"), &class("besteffort"), &path].map(|path| format!("make {path}"))
     );
     // Killed processes still exist for a while.
-    cgroups.be_busy(3);
+    cgroups.set_busy(3);
     scene.remove_all().await;
     assert_eq!(cgroups.calls().last(), Some(&format!("destroy {path}")));
     scene.assert_clean();
@@ -55,14 +55,14 @@ async fn pod_has_a_cgroup_from_before_its_sandbox_to_its_end() {
 async fn sandbox_waits_for_the_cgroup() {
     let (scene, cgroups) = scene();
     let mut events = scene.agent().events();
-    cgroups.refuse(Some(ErrorKind::StorageFull));
+    cgroups.fail_creation(Some(ErrorKind::StorageFull));
     scene.want(&[pod("u1", "app", "Always")]);
     scene.sleep(60).await;
     assert!(scene.times("RunPodSandbox").is_empty());
     let event = drain(&mut events).find(|event| event.reason == "FailedToCreatePodContainer");
     let message = event.unwrap().message;
     assert!(message.starts_with("unable to ensure pod container exists: "), "{message}");
-    cgroups.refuse(None);
+    cgroups.fail_creation(None);
     scene.until_running("u1").await;
     assert!(cgroups.values(&class("besteffort/podu1")).is_some());
 }
@@ -81,7 +81,7 @@ async fn classes_weigh_what_their_active_pods_request() {
     scene.until_removed("u1").await;
     assert_eq!(shares(&cgroups, &class("burstable")), Some(256));
     // Values that another process wrote are corrected within a minute.
-    cgroups.leave(&class("burstable"));
+    cgroups.add_existing(&class("burstable"));
     scene.sleep(61).await;
     assert_eq!(shares(&cgroups, &class("burstable")), Some(256));
 }
@@ -137,9 +137,9 @@ async fn restarted_agent_keeps_cgroups_of_running_pods() {
     scene.stop_agent().await;
     assert_eq!(cgroups.paths(), before, "pods keep running");
     // A cgroup that an earlier agent left of a removed pod, and one that is not a pod's.
-    cgroups.leave(&class("besteffort/podold"));
-    cgroups.leave(&class("podolder"));
-    cgroups.leave(&class("else"));
+    cgroups.add_existing(&class("besteffort/podold"));
+    cgroups.add_existing(&class("podolder"));
+    cgroups.add_existing(&class("else"));
     scene.start_agent();
     scene.want(&[requesting("u1", "100m")]);
     scene.sleep(120).await;
@@ -173,7 +173,7 @@ async fn pods_have_slices_with_the_systemd_driver() {
     assert_eq!(shares(&cgroups, &slice("u_1")), Some(102));
     assert_eq!(shares(&cgroups, &burstable), Some(102));
     // The cgroup of an unknown pod.
-    cgroups.leave(&slice("u_2"));
+    cgroups.add_existing(&slice("u_2"));
     scene.sleep(120).await;
     assert!(cgroups.values(&slice("u_1")).is_some() && cgroups.values(&slice("u_2")).is_none());
     scene.want(&[]);
@@ -224,7 +224,7 @@ async fn resize_changes_the_cgroup() {
 async fn runtime_makes_cgroups_where_the_agent_cannot() {
     let mut scene = Scene::without_agent(seconds(10));
     let cgroups = FakeCgroups::default();
-    cgroups.refuse(Some(ErrorKind::PermissionDenied));
+    cgroups.fail_creation(Some(ErrorKind::PermissionDenied));
     scene.cgroups = Some(cgroups.clone());
     scene.start_agent();
     scene.run(&pod("u1", "app", "Always")).await;
@@ -237,7 +237,7 @@ async fn runtime_makes_cgroups_where_the_agent_cannot() {
 async fn limits_of_all_pods_are_set_when_they_can_be() {
     let mut scene = Scene::without_agent(seconds(10));
     let cgroups = FakeCgroups::default();
-    cgroups.refuse_values(true);
+    cgroups.fail_changes(true);
     scene.cgroups = Some(cgroups.clone());
     scene.start_agent();
     let mut events = scene.agent().events();
@@ -249,13 +249,13 @@ async fn limits_of_all_pods_are_set_when_they_can_be() {
     assert_eq!((name.as_str(), reason.as_str()), ("localhost", "FailedNodeAllocatableEnforcement"));
     let begin = "Failed to update Node Allocatable Limits \"/own/kubepods\": ";
     assert!(message.starts_with(begin), "{message}");
-    cgroups.refuse_values(false);
-    cgroups.lack(&["no cpu"]);
+    cgroups.fail_changes(false);
+    cgroups.set_missing_controllers(&["no cpu"]);
     scene.sleep(60).await;
     let seen: Vec<_> = drain(&mut events).map(|it| (it.reason, it.message)).collect();
     let failed = format!("{begin}no cpu");
     assert_eq!(seen, [("FailedNodeAllocatableEnforcement".to_owned(), failed)]);
-    cgroups.lack(&[]);
+    cgroups.set_missing_controllers(&[]);
     scene.sleep(60).await;
     let seen: Vec<_> = drain(&mut events).map(|it| (it.reason, it.message)).collect();
     let done = ("NodeAllocatableEnforced", "Updated Node Allocatable limit across pods");
@@ -288,11 +288,11 @@ async fn continued_after(start: usize, end: usize) -> [Vec<(String, Option<i64>)
         let paths = cgroups.paths().into_iter();
         paths.map(|path| (path.clone(), shares(cgroups, &path))).collect()
     };
-    cgroups.stop_after(Some(start));
+    cgroups.fail_after(Some(start));
     scene.want(&pods);
     scene.sleep(1).await;
     scene.stop_agent().await;
-    cgroups.stop_after(None);
+    cgroups.fail_after(None);
     scene.start_agent();
     scene.want(&pods);
     for pod in &pods {
@@ -300,11 +300,11 @@ async fn continued_after(start: usize, end: usize) -> [Vec<(String, Option<i64>)
     }
     scene.sleep(61).await;
     let running = seen(&cgroups);
-    cgroups.stop_after(Some(end));
+    cgroups.fail_after(Some(end));
     scene.want(&pods[1..]);
     scene.sleep(1).await;
     scene.stop_agent().await;
-    cgroups.stop_after(None);
+    cgroups.fail_after(None);
     scene.start_agent();
     scene.want(&pods[1..]);
     scene.until_running("u2").await;

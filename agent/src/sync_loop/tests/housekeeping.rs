@@ -36,7 +36,7 @@ async fn orphan_that_runs_is_stopped_by_housekeeping() {
     scene.sleep(10).await;
     assert_eq!(scene.seconds("StopContainer app/0 2s"), [12]);
     assert_eq!(scene.seconds("StopPodSandbox pod-u1"), [14]);
-    assert_eq!(scene.fake.population(), (1, 0), "the sandbox is left");
+    assert_eq!(scene.fake.object_counts(), (1, 0), "the sandbox is left");
     assert!(!scene.pod_dir("u1").exists());
     let event = events.try_recv().unwrap();
     assert_eq!(
@@ -60,7 +60,7 @@ async fn orphan_is_left_alone_before_every_source_is_ready() {
 async fn orphan_that_has_ended_is_left_to_garbage_collection() {
     let scene = after_job(Scene::as_kubelet()).await;
     scene.sleep(30).await;
-    assert_eq!(scene.fake.population(), (1, 1));
+    assert_eq!(scene.fake.object_counts(), (1, 1));
     assert!(!scene.pod_dir("u1").exists(), "nothing of it runs");
     scene.sleep(120).await;
     scene.assert_clean();
@@ -80,7 +80,7 @@ async fn readded_pod_continues_its_sandbox_attempts() {
     let pod = pod("u1", "app", "Always");
     scene.run(&pod).await;
     scene.remove_all().await;
-    assert_eq!(scene.fake.population(), (1, 0));
+    assert_eq!(scene.fake.object_counts(), (1, 0));
     scene.sleep(10).await;
     scene.run(&pod).await;
     assert_eq!(scene.seconds("RunPodSandbox pod-u1/1").len(), 1);
@@ -309,7 +309,7 @@ async fn is_ended(maker: Option<&str>, agent: Option<&str>, adopt_node: bool) ->
     scene.restart_as(agent, adopt_node).await;
     scene.want(&[]);
     scene.sleep(120).await;
-    scene.fake.population() == (0, 0)
+    scene.fake.object_counts() == (0, 0)
 }
 
 #[tokio::test(start_paused = true)]

@@ -192,7 +192,7 @@ impl Play {
     /// Asserts that the runtime and the disk have nothing of the pod.
     fn assert_removed(&self) {
         let fake = &self.scene.fake;
-        assert_eq!(fake.population(), (0, 0), "sandboxes and containers");
+        assert_eq!(fake.object_counts(), (0, 0), "sandboxes and containers");
         assert!(!self.scene.pod_dir("u1").exists());
     }
 

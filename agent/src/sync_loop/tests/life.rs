@@ -38,7 +38,7 @@ async fn init_containers_run_in_order_before_apps() {
     let report = scene.report("u1");
     assert_eq!((phase(&report), report.removed), ("Succeeded", false));
     assert!(states(&report).values().all(|state| *state == ContainerPhase::Terminated));
-    assert_eq!(scene.fake.population(), (1, 4), "what has ended is kept while it is wanted");
+    assert_eq!(scene.fake.object_counts(), (1, 4), "what has ended is kept while it is wanted");
     scene.remove_all().await;
     assert_eq!(phase(&scene.report("u1")), "Succeeded", "the last status stays");
     scene.assert_clean();
@@ -223,7 +223,7 @@ async fn finished_pod_keeps_the_last_attempt_of_each_container() {
     scene.fake.image("job", job(1, 0));
     scene.until_finished("u1").await;
     scene.sleep(1).await;
-    assert_eq!(scene.fake.population(), (1, 1));
+    assert_eq!(scene.fake.object_counts(), (1, 1));
     let status = scene.report("u1").published;
     let app = &status.container_statuses.as_ref().unwrap()[0];
     let code =

@@ -61,7 +61,7 @@ async fn container_that_stays_created_is_not_started_at_once() {
     scene.until_running("u1").await;
     assert_retried(&scene, "StartContainer", 3);
     scene.sleep(60).await;
-    assert_eq!(scene.fake.population().1, 1, "what was never started is removed");
+    assert_eq!(scene.fake.object_counts().1, 1, "what was never started is removed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +130,7 @@ async fn container_left_created_by_an_earlier_agent_is_removed() {
     scene.run(&pod("u1", "app", "Always")).await;
     scene.sleep(1).await;
     assert_eq!(scene.fake.running(), ["app"]);
-    assert_eq!(scene.fake.population(), (1, 1));
+    assert_eq!(scene.fake.object_counts(), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

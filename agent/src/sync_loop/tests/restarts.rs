@@ -32,7 +32,7 @@ async fn crash_loop_has_delays_of_kubernetes_for_an_hour() {
         "{report:?}"
     );
     assert_eq!((report.containers[0].exit_code, phase(&report)), (Some(1), "Running"));
-    assert_eq!(scene.fake.population().1, 1, "one ended container is kept");
+    assert_eq!(scene.fake.object_counts().1, 1, "one ended container is kept");
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,7 +198,7 @@ async fn failed_sandbox_is_retried_and_reported() {
 #[tokio::test(start_paused = true)]
 async fn killed_container_is_restarted_without_event() {
     let scene = Scene::running("app").await;
-    scene.fake.lose_events();
+    scene.fake.drop_events();
     scene.fake.kill("app", 137);
     let back = scene.until_restarted("u1").await;
     assert!(back <= 11, "by the listing, for the event was lost: {back}");
