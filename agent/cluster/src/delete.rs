@@ -88,8 +88,8 @@ pub(crate) fn deletion(
     expect(old, options)?;
     let mut value = old.value.clone();
     let mut grace = match marked_grace(old) {
-        Some(before) => match options.grace_seconds.map(|asked| asked.max(0)) {
-            Some(asked) if asked < before => Some(asked),
+        Some(before) => match options.grace_seconds.map(|requested| requested.max(0)) {
+            Some(requested) if requested < before => Some(requested),
             Some(_) | None if before > 0 => return Ok(Deletion::Pending),
             Some(_) | None => Some(0),
         },

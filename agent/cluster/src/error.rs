@@ -39,10 +39,10 @@ pub enum Error {
     #[error("{0}")]
     BadRequest(String),
     /// The history does not reach back to this version: list again.
-    #[error("too old resource version: {asked} ({oldest})")]
+    #[error("too old resource version: {requested} ({oldest})")]
     Expired {
         /// The requested version.
-        asked: u64,
+        requested: u64,
         /// The oldest version after which a watch can begin.
         oldest: u64,
     },

@@ -89,7 +89,7 @@ impl State {
     pub(crate) fn changes(&self, selection: &Selection, after: u64) -> Result<Vec<Event>, Error> {
         let oldest = self.version - u64::try_from(self.history.len()).unwrap_or_default();
         if after < oldest {
-            return Err(Error::Expired { asked: after, oldest });
+            return Err(Error::Expired { requested: after, oldest });
         }
         let seen = usize::try_from(after - oldest).unwrap_or(usize::MAX);
         let new = self.history.iter().skip(seen);

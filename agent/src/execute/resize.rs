@@ -54,8 +54,8 @@ impl Job {
         match step {
             Step::Pod { of, resources, limits } => {
                 let overhead = resources::overhead(&self.pod, &self.shared.node);
-                let told = cri.update_sandbox(sandbox, &resources, &overhead).await;
-                if let Err(error) = told
+                let updated = cri.update_sandbox(sandbox, &resources, &overhead).await;
+                if let Err(error) = updated
                     && !is_unknown_call(&error)
                 {
                     return Err(format!(

@@ -289,10 +289,11 @@ impl Job {
         if self.observed.runtime_name == "crib" && self.shared.cgroups.is_none() {
             let limits = cgroup::limits_annotation(&self.pod, &node);
             let class = cgroup::class_annotation(&self.pod, &node).map(str::to_owned);
-            let asked = [(cgroup::LIMITS_ANNOTATION, limits), (cgroup::CLASS_ANNOTATION, class)];
-            let asked = asked.into_iter();
+            let requested =
+                [(cgroup::LIMITS_ANNOTATION, limits), (cgroup::CLASS_ANNOTATION, class)];
+            let requested = requested.into_iter();
             spec.annotations
-                .extend(asked.filter_map(|(key, value)| Some((key.to_owned(), value?))));
+                .extend(requested.filter_map(|(key, value)| Some((key.to_owned(), value?))));
         }
         spec.log_directory.clone_from(&self.dirs.logs);
         Ok(spec)

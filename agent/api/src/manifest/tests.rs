@@ -162,8 +162,8 @@ fn unknown_field_is_warning_when_lenient() {
 #[case("", "pod.yaml:1:1: no pod found: expected apiVersion: v1, kind: Pod")]
 #[case("a: b: c\n", "pod.yaml:1:5: not valid YAML: ")]
 fn documents_that_are_no_pod_are_reported(#[case] text: &str, #[case] expected: &str) {
-    let told = problems(&strict(text));
-    assert!(told[0].starts_with(expected), "{told:?}");
+    let reported = problems(&strict(text));
+    assert!(reported[0].starts_with(expected), "{reported:?}");
 }
 
 #[test]
@@ -198,11 +198,11 @@ fn many_duplicate_keys_are_counted() {
 #[test]
 fn duplicate_keys_are_reported() {
     let twice = format!("{GOOD}    image: other\n");
-    let told = "pod.yaml:8:5: duplicate key \"image\", first given on line 7";
-    assert_eq!(problems(&strict(&twice)), [told]);
+    let reported = "pod.yaml:8:5: duplicate key \"image\", first given on line 7";
+    assert_eq!(problems(&strict(&twice)), [reported]);
     let lenient = parse("pod.yaml", &twice, Strictness::Lenient);
     assert_eq!(problems(&lenient), [""; 0]);
-    assert_eq!(heads(&lenient.warnings), [format!("{told}: the last value is used")]);
+    assert_eq!(heads(&lenient.warnings), [format!("{reported}: the last value is used")]);
     assert_eq!(lenient.pods[0].containers()[0].image.as_deref(), Some("other"));
 }
 
@@ -223,8 +223,8 @@ fn duplicate_keys_of_what_is_skipped_are_warned_of(#[case] text: &str) {
     let expected = if text.contains("Thing") { 3 } else { 1 };
     assert_eq!(parsed.warnings.len(), expected, "{:?}", parsed.warnings);
     let twice = pod.replace("name: c", "name: c, name: d");
-    let told = problems(&strict(&text.replace(pod, &twice)));
-    assert_eq!(told.len(), 1, "{told:?}");
+    let reported = problems(&strict(&text.replace(pod, &twice)));
+    assert_eq!(reported.len(), 1, "{reported:?}");
 }
 
 #[test]

@@ -47,11 +47,11 @@ impl World {
     /// Syncs, and lets the agent see new pods. Returns the changes.
     fn sync(&mut self) -> Changes {
         let changes = self.controllers.sync(&self.states, self.now);
-        self.see(&changes);
+        self.apply_changes(&changes);
         changes
     }
 
-    fn see(&mut self, changes: &Changes) {
+    fn apply_changes(&mut self, changes: &Changes) {
         for pod in &changes.created {
             self.pods.push(pod.clone());
             self.report(pod, "Pending", |_| ());
@@ -76,7 +76,7 @@ impl World {
     }
 
     /// Removes the pod after its deletion.
-    fn gone(&mut self, pod: usize) -> Changes {
+    fn remove_pod(&mut self, pod: usize) -> Changes {
         let pod = self.pods[pod].clone();
         self.report(&pod, "Failed", |state| state.is_removed = true);
         self.sync()
@@ -165,7 +165,7 @@ fn job_fails_beyond_its_limit_and_ends_its_other_pods() {
     );
     assert_eq!(changes.deleted, [(world.pods[1].uid().clone(), "its job failed")]);
     assert_eq!(world.controllers.tally(), Tally { open: 1, failed: 1 });
-    let _ = world.gone(1);
+    let _ = world.remove_pod(1);
     assert_eq!(world.controllers.tally(), Tally { open: 0, failed: 1 });
 }
 
@@ -200,7 +200,7 @@ fn refused_pod_ends_its_object() {
     let changes = world.sync();
     assert_eq!(changes.deleted.len(), 1);
     assert!(changes.problems[0].contains("failed: PodRefused"), "{:?}", changes.problems);
-    assert_eq!(names(&world.gone(0)), [""; 0]);
+    assert_eq!(names(&world.remove_pod(0)), [""; 0]);
     assert_eq!(world.controllers.tally(), Tally { open: 0, failed: 1 });
 }
 
@@ -263,7 +263,7 @@ fn stateful_set_starts_and_ends_pods_in_order() {
     // An ended pod gets its successor once it is removed.
     let changes = world.end(1, "Failed");
     assert_eq!((changes.deleted.len(), names(&changes).len()), (1, 0));
-    assert_eq!(names(&world.gone(1)), ["web-1"]);
+    assert_eq!(names(&world.remove_pod(1)), ["web-1"]);
     let _ = world.ready(3);
     let ended = |changes: &Changes| -> Vec<PodUid> {
         let deleted = changes.deleted.iter();
@@ -272,8 +272,8 @@ fn stateful_set_starts_and_ends_pods_in_order() {
     let uid = |world: &World, pod: usize| vec![world.pods[pod].uid().clone()];
     let changes = world.controllers.end(&world.states, world.now);
     assert_eq!(ended(&changes), uid(&world, 2));
-    assert_eq!(ended(&world.gone(2)), uid(&world, 3));
-    assert_eq!(ended(&world.gone(3)), uid(&world, 0));
+    assert_eq!(ended(&world.remove_pod(2)), uid(&world, 3));
+    assert_eq!(ended(&world.remove_pod(3)), uid(&world, 0));
 }
 
 #[test]

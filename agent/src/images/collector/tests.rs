@@ -68,7 +68,7 @@ impl Machine for ScriptedDisk {
 struct Node {
     cri: FakeCri,
     disk: Arc<ScriptedDisk>,
-    asks: Option<mpsc::Sender<CollectUnused>>,
+    collect_requests: Option<mpsc::Sender<CollectUnused>>,
     events: Mutex<mpsc::UnboundedReceiver<Event>>,
     _root: TempDir,
     collector: JoinHandle<()>,
@@ -76,11 +76,15 @@ struct Node {
 
 impl Node {
     fn start(policy: ImageGcPolicy, images: &[(&str, u64)]) -> Self {
-        Self::start_asked(policy, images, false)
+        Self::start_with_requests(policy, images, false)
     }
 
-    /// Starts a collector. `asked` is whether it accepts requests to remove all unused images.
-    fn start_asked(policy: ImageGcPolicy, images: &[(&str, u64)], asked: bool) -> Self {
+    /// Starts a collector. `with_requests` is whether it accepts requests to remove all unused images.
+    fn start_with_requests(
+        policy: ImageGcPolicy,
+        images: &[(&str, u64)],
+        with_requests: bool,
+    ) -> Self {
         let clock = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
         let cri = FakeCri::new(Arc::clone(&clock) as Arc<dyn Clock>);
         for (name, size) in images {
@@ -116,10 +120,10 @@ impl Node {
             events: recorder,
             node_name: "n1".to_owned(),
         };
-        let (asks, requests) = mpsc::channel(1);
-        let asks = asked.then_some(asks);
+        let (collect_requests, requests) = mpsc::channel(1);
+        let collect_requests = with_requests.then_some(collect_requests);
         let collector = tokio::spawn(collector.run(requests));
-        Self { cri, disk, asks, events, _root: root, collector }
+        Self { cri, disk, collect_requests, events, _root: root, collector }
     }
 
     /// Creates a container of the image, which needs a sandbox.
@@ -136,16 +140,16 @@ impl Node {
     }
 
     /// The reason, the message and the count of each event since the last call; all are warnings about the node.
-    fn told(&self) -> Vec<(String, String, u32)> {
+    fn recorded_events(&self) -> Vec<(String, String, u32)> {
         let mut events = self.events.lock().unwrap();
         let events = std::iter::from_fn(|| events.try_recv().ok());
-        let told = events.map(|event| {
+        let recorded = events.map(|event| {
             let object = (event.object.kind, event.object.name.as_str());
             assert_eq!(object, (EventObjectKind::Node, "n1"));
             assert_eq!(event.kind, EventType::Warning);
             (event.reason, event.message, event.count)
         });
-        told.collect()
+        recorded.collect()
     }
 
     fn removed(&self) -> Vec<String> {
@@ -216,11 +220,11 @@ async fn collection_at_100_percent_does_nothing() {
 async fn unused_images_are_removed_when_asked_for_though_collection_is_off() {
     let policy = ImageGcPolicy::new(100, 80, Duration::from_secs(60), Duration::ZERO).unwrap();
     let images = [("a", 1), ("in-use", 1), ("pinned", 1)];
-    let node = Node::start_asked(policy, &images, true);
+    let node = Node::start_with_requests(policy, &images, true);
     node.uses("in-use").await;
     let ask = async || {
         let (done, collected) = oneshot::channel();
-        node.asks.as_ref().unwrap().send(CollectUnused(done)).await.unwrap_or_default();
+        node.collect_requests.as_ref().unwrap().send(CollectUnused(done)).await.unwrap_or_default();
         collected.await.unwrap();
     };
     ask().await;
@@ -230,7 +234,7 @@ async fn unused_images_are_removed_when_asked_for_though_collection_is_off() {
     assert_eq!(node.removed(), ["a"]);
 }
 
-/// An event as [`Node::told`] returns it.
+/// An event as [`Node::recorded_events`] returns it.
 fn event(reason: &str, message: &str, count: u32) -> (String, String, u32) {
     (reason.to_owned(), message.to_owned(), count)
 }
@@ -240,16 +244,16 @@ async fn failure_is_an_event_from_the_second_one_in_a_row_on() {
     let node = Node::start(ImageGcPolicy::default(), &[]);
     node.cri.fail("ListImages", 3, Code::Unavailable, "no runtime");
     node.wait(1).await;
-    assert_eq!(node.told(), [], "the runtime may have just started");
+    assert_eq!(node.recorded_events(), [], "the runtime may have just started");
     let message = "rpc error: code = Unavailable desc = no runtime";
     for count in 1..=2 {
         node.wait(300).await;
-        assert_eq!(node.told(), [event("ImageGCFailed", message, count)]);
+        assert_eq!(node.recorded_events(), [event("ImageGCFailed", message, count)]);
     }
     node.wait(300).await;
     node.cri.fail("ListImages", 1, Code::Unavailable, "no runtime");
     node.wait(600).await;
-    assert_eq!(node.told(), [], "it succeeded before and after");
+    assert_eq!(node.recorded_events(), [], "it succeeded before and after");
 }
 
 #[tokio::test(start_paused = true)]
@@ -258,13 +262,13 @@ async fn file_system_without_capacity_is_an_event_each_time() {
     *node.disk.capacity.lock().unwrap() = 0;
     node.wait(1).await;
     let message = "invalid capacity 0 on image filesystem";
-    assert_eq!(node.told(), [event("InvalidDiskCapacity", message, 1)]);
+    assert_eq!(node.recorded_events(), [event("InvalidDiskCapacity", message, 1)]);
     node.wait(300).await;
     let expected = [event("InvalidDiskCapacity", message, 2), event("ImageGCFailed", message, 1)];
-    assert_eq!(node.told(), expected);
+    assert_eq!(node.recorded_events(), expected);
     *node.disk.capacity.lock().unwrap() = 1000;
     node.wait(300).await;
-    assert_eq!(node.told(), []);
+    assert_eq!(node.recorded_events(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,12 +285,12 @@ async fn failed_image_gc_is_an_event_each_time() {
         )
     };
     // 910 of 1000 bytes are in use, and the unused image is too new.
-    assert_eq!(node.told(), [event("FreeDiskSpaceFailed", &message(91, 0), 1)]);
+    assert_eq!(node.recorded_events(), [event("FreeDiskSpaceFailed", &message(91, 0), 1)]);
     node.wait(300).await;
     assert_eq!(node.removed(), ["unused"]);
     let message = message(91, 10);
     let expected = [event("FreeDiskSpaceFailed", &message, 1), event("ImageGCFailed", &message, 1)];
-    assert_eq!(node.told(), expected);
+    assert_eq!(node.recorded_events(), expected);
 }
 
 fn no(call: &'static str, message: &str) -> CriError {

@@ -31,14 +31,14 @@ pub(crate) fn annotation<P: AsRef<Path>>(
     let group = security.and_then(|security| security.fs_group);
     let volumes: Vec<_> = of_pod(pod)
         .map(|(volume, source)| {
-            let mut asked = json!({
+            let mut requested = json!({
                 "path": path(&volume.name).as_ref(),
                 "size": size(source, pod, node),
             });
             if let Some(group) = group {
-                asked["group"] = json!(group);
+                requested["group"] = json!(group);
             }
-            asked
+            requested
         })
         .collect();
     (!volumes.is_empty()).then(|| serde_json::Value::from(volumes).to_string())

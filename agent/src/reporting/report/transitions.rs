@@ -271,15 +271,15 @@ mod tests {
                 ContainerReport { ready, ..container(ContainerPhase::Running, "", "c1") };
             pod("Running", vec![container])
         };
-        let told = |old: Option<&PodReport>, new: &PodReport| -> Vec<bool> {
+        let reported = |old: Option<&PodReport>, new: &PodReport| -> Vec<bool> {
             let changes = readiness(old, new, Timestamp::UNIX_EPOCH);
             changes.into_iter().map(|change| change.ready).collect()
         };
-        assert_eq!(told(None, &with(false)), Vec::<bool>::new());
-        assert_eq!(told(None, &with(true)), [true]);
-        assert_eq!(told(Some(&with(false)), &with(true)), [true]);
-        assert_eq!(told(Some(&with(true)), &with(true)), Vec::<bool>::new());
-        assert_eq!(told(Some(&with(true)), &with(false)), [false]);
+        assert_eq!(reported(None, &with(false)), Vec::<bool>::new());
+        assert_eq!(reported(None, &with(true)), [true]);
+        assert_eq!(reported(Some(&with(false)), &with(true)), [true]);
+        assert_eq!(reported(Some(&with(true)), &with(true)), Vec::<bool>::new());
+        assert_eq!(reported(Some(&with(true)), &with(false)), [false]);
     }
 
     #[test]
@@ -327,12 +327,12 @@ mod tests {
     #[test]
     fn restart_between_two_reports_is_not_lost() {
         let running = |id| pod("Running", vec![container(ContainerPhase::Running, "", id)]);
-        let told = |first: &PodReport, second: &PodReport| {
+        let reported = |first: &PodReport, second: &PodReport| {
             describe(Some((first, Stage::Active)), (second, Stage::Active))
         };
-        assert_eq!(told(&running("c1"), &running("c2")), ["app: Running -> Running"]);
+        assert_eq!(reported(&running("c1"), &running("c2")), ["app: Running -> Running"]);
         // Its id was not known yet.
-        assert_eq!(told(&running(""), &running("c2")), Vec::<String>::new());
+        assert_eq!(reported(&running(""), &running("c2")), Vec::<String>::new());
     }
 
     #[test]

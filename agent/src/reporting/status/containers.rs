@@ -202,7 +202,7 @@ impl Conversion<'_> {
                 self.old.filter(|old| {
                     old_state.running.is_some() && old.container_id.as_ref() == Some(&id)
                 }),
-                self.inputs.actuated.map(|told| told.container(&self.container.name)),
+                self.inputs.actuated.map(|actuated| actuated.container(&self.container.name)),
             )),
             allocated_resources: self
                 .container

@@ -97,8 +97,8 @@ fn of_running(
             requests.insert("memory".to_owned(), sum.clone());
         }
         Some(_) | None => {
-            let told = actuated.pod.memory_request;
-            set_memory_request(&mut requests, Some(told), old_requests);
+            let actuated_request = actuated.pod.memory_request;
+            set_memory_request(&mut requests, Some(actuated_request), old_requests);
         }
     }
     set_cpu(&mut limits, cpu_limit(cgroup), MIN_MILLI_CPU_LIMIT, old_limits);
@@ -115,12 +115,12 @@ fn filled(amounts: Amounts) -> Option<Amounts> {
 }
 
 /// The resources of a container that exists in the runtime: those of the spec, and for a running one those that the kernel
-/// enforces. A value that the runtime does not report is taken from `told`, or else from `old`.
+/// enforces. A value that the runtime does not report is taken from `actuated`, or else from `old`.
 pub(super) fn of_container(
     container: &Container,
     seen: &ObservedContainer,
     old: Option<&ContainerStatus>,
-    told: Option<CpuMemory>,
+    actuated: Option<CpuMemory>,
 ) -> ResourceRequirements {
     let mut resources = container.resources.clone().unwrap_or_default();
     if !seen.state.is_running() {
@@ -136,7 +136,7 @@ pub(super) fn of_container(
     if let Some(requests) = &mut resources.requests {
         let old = old.and_then(|old| old.requests.as_ref());
         set_cpu(requests, cpu_request(reported), MIN_SHARES, old);
-        set_memory_request(requests, told.map(|told| told.memory_request), old);
+        set_memory_request(requests, actuated.map(|actuated| actuated.memory_request), old);
     }
     resources
 }
@@ -158,13 +158,17 @@ fn set_memory_limit(limits: &mut Amounts, bytes: i64, old: Option<&Amounts>) {
 }
 
 /// Sets the memory request that was passed to the runtime, which no cgroup has; 0: none.
-fn set_memory_request(requests: &mut Amounts, told: Option<i64>, old: Option<&Amounts>) {
+fn set_memory_request(
+    requests: &mut Amounts,
+    actuated_request: Option<i64>,
+    old: Option<&Amounts>,
+) {
     let given = requests.get("memory").map(totals::amount);
-    match told.filter(|told| *told != 0) {
+    match actuated_request.filter(|actuated_request| *actuated_request != 0) {
         // It stays in its original format.
-        Some(told) if given.is_some_and(|given| given.value() == told) => {}
-        Some(told) => {
-            let memory = Quantity::whole(told, Format::BinarySi);
+        Some(actuated_request) if given.is_some_and(|given| given.value() == actuated_request) => {}
+        Some(actuated_request) => {
+            let memory = Quantity::whole(actuated_request, Format::BinarySi);
             requests.insert("memory".to_owned(), ApiQuantity(memory.to_string()));
         }
         None => keep(requests, "memory", old),
@@ -285,16 +289,16 @@ mod tests {
     #[test]
     fn memory_request_in_status_is_the_actuated_one() {
         let given = container(json!({"requests": {"memory": "2Gi"}}));
-        let told = CpuMemory { memory_request: 1 << 30, ..CpuMemory::default() };
-        let resources = of_container(&given, &running(None), None, Some(told));
+        let actuated = CpuMemory { memory_request: 1 << 30, ..CpuMemory::default() };
+        let resources = of_container(&given, &running(None), None, Some(actuated));
         assert_eq!(resources.requests.unwrap()["memory"].0, "1Gi");
     }
 
     #[test]
     fn memory_request_keeps_its_format() {
         let given = container(json!({"requests": {"memory": "33M"}}));
-        let told = CpuMemory { memory_request: 33_000_000, ..CpuMemory::default() };
-        let resources = of_container(&given, &running(None), None, Some(told));
+        let actuated = CpuMemory { memory_request: 33_000_000, ..CpuMemory::default() };
+        let resources = of_container(&given, &running(None), None, Some(actuated));
         assert_eq!(resources.requests.unwrap()["memory"].0, "33M");
     }
 

@@ -69,7 +69,7 @@ pub(super) fn write(
             if !kept.contains(name)
                 && !fs::symlink_metadata(&link).is_ok_and(|found| found.is_dir())
             {
-                gone(fs::remove_file(link))?;
+                ignore_not_found(fs::remove_file(link))?;
             }
         }
         if let Some(old) = old {
@@ -83,7 +83,7 @@ fn first(path: &Path) -> Option<&Path> {
     path.iter().next().map(Path::new)
 }
 
-fn gone(removed: io::Result<()>) -> io::Result<()> {
+fn ignore_not_found(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
@@ -169,7 +169,7 @@ fn fill(directory: &Path, files: &Payload) -> io::Result<()> {
 /// Atomically points the link to the new directory.
 fn switch(volume: &Path, new: &Path) -> io::Result<()> {
     let link = volume.join(NEW_DATA);
-    gone(fs::remove_file(&link))?;
+    ignore_not_found(fs::remove_file(&link))?;
     symlink(new.file_name().unwrap_or_default(), &link)?;
     fs::rename(&link, volume.join(DATA))
 }

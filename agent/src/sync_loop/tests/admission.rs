@@ -105,9 +105,9 @@ async fn pods_wait_until_the_network_is_ready() {
     scene.until_running("u2").await;
     scene.sleep(30).await;
     assert_eq!(scene.fake.running(), ["host"], "a pod in the node's network needs no other");
-    let told = drain(&mut events).find(|event| event.reason == "NetworkNotReady").unwrap();
+    let recorded = drain(&mut events).find(|event| event.reason == "NetworkNotReady").unwrap();
     let text = "network is not ready: container runtime network not ready";
-    assert!(told.message.starts_with(text), "{}", told.message);
+    assert!(recorded.message.starts_with(text), "{}", recorded.message);
     scene.fake.set_network_ready(true);
     let at = scene.until_running("u1").await;
     assert!(at <= 42, "within the 5 s after which the runtime is asked again: {at}");
@@ -124,7 +124,7 @@ async fn deadline_of_pod_that_waits_for_the_network_ends_it() {
     let finished = scene.until_finished("u1").await;
     assert!((10..=11).contains(&finished), "{finished}");
     assert_eq!(scene.status("u1").1, "DeadlineExceeded");
-    let told = drain(&mut events).filter(|event| event.reason == "NetworkNotReady");
-    let count = told.map(|event| event.count).max();
+    let recorded = drain(&mut events).filter(|event| event.reason == "NetworkNotReady");
+    let count = recorded.map(|event| event.count).max();
     assert!((3..=6).contains(&count.unwrap_or_default()), "{count:?}");
 }

@@ -358,14 +358,14 @@ async fn volume_that_becomes_larger_is_expanded_while_its_pod_runs() {
     scene.objects.set(bound_to("2Gi"));
     scene.sleep(1).await;
     assert_eq!(drivers.seconds("expand pv").len(), before + 1);
-    let told: Vec<(EventObjectKind, String)> = drain(&mut events)
+    let recorded: Vec<(EventObjectKind, String)> = drain(&mut events)
         .filter(|event| event.reason == "FileSystemResizeSuccessful")
         .map(|event| (event.object.kind, event.message))
         .collect();
     let text = "MountVolume.NodeExpandVolume succeeded for volume \"pv\" ";
     let kinds = [EventObjectKind::Pod, EventObjectKind::Claim];
-    assert_eq!(told.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), kinds);
-    assert!(told.iter().all(|(_, message)| message.starts_with(text)), "{told:?}");
+    assert_eq!(recorded.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), kinds);
+    assert!(recorded.iter().all(|(_, message)| message.starts_with(text)), "{recorded:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,13 +51,13 @@ async fn crash_loop_is_one_event_that_counts_up() {
         scene.objects.set(objects);
         scene.sleep(1).await;
     }
-    let told: Vec<Event> = drain(&mut events).collect();
-    let count = told.iter().filter(|event| event.reason == "BackOff");
+    let recorded: Vec<Event> = drain(&mut events).collect();
+    let count = recorded.iter().filter(|event| event.reason == "BackOff");
     // One event per sync: at each exit, and at the resync a minute later at most.
     let count = count.map(|event| event.count).max().unwrap();
     assert!((3..=6).contains(&count), "{count}");
     assert_eq!(
-        story(told),
+        story(recorded),
         [
             "Normal Pulled spec.containers{app}: Container image \"crash\" already present on machine and can be accessed by the pod",
             "Normal Created spec.containers{app}: Container created",
@@ -146,9 +146,9 @@ async fn failed_inspection_is_reported() {
     let mut events = scene.agent().events();
     scene.fake.fail("ContainerStatus", 3, Code::Internal, "out of order");
     scene.run(&pod("u1", "app", "Always")).await;
-    let told = story(drain(&mut events));
-    let failed: Vec<_> = told.iter().filter(|line| line.contains("FailedSync")).collect();
-    assert_eq!(failed.len(), 1, "{told:?}");
+    let recorded = story(drain(&mut events));
+    let failed: Vec<_> = recorded.iter().filter(|line| line.contains("FailedSync")).collect();
+    assert_eq!(failed.len(), 1, "{recorded:?}");
     assert!(failed[0].starts_with("Warning FailedSync : error determining status: "), "{failed:?}");
     assert!(failed[0].contains("out of order"), "{failed:?}");
 }
@@ -174,14 +174,14 @@ async fn garbage_collection_without_a_listing_is_an_event_once_a_minute() {
     scene.run(&pod("u1", "app", "Always")).await;
     scene.fake.set_down(true);
     scene.sleep(50).await;
-    let mut told = || -> Vec<Event> {
+    let mut recorded = || -> Vec<Event> {
         drain(&mut events).filter(|event| event.reason == "ContainerGCFailed").collect()
     };
-    assert_eq!(told(), [], "nothing is collected yet");
+    assert_eq!(recorded(), [], "nothing is collected yet");
     for count in 1..=2 {
         scene.sleep(60).await;
-        let told = told();
-        let [event] = told.as_slice() else { panic!("{told:?}") };
+        let recorded = recorded();
+        let [event] = recorded.as_slice() else { panic!("{recorded:?}") };
         assert_eq!((event.kind, event.count), (crate::EventType::Warning, count));
         assert_eq!(event.message, "rpc error: code = Unavailable desc = connection refused");
         let object = (event.object.kind, event.object.name.as_str());
@@ -192,7 +192,7 @@ async fn garbage_collection_without_a_listing_is_an_event_once_a_minute() {
     // Between two collections, a listing may fail without an event.
     scene.fake.fail("ListContainers", 1, Code::Internal, "busy");
     scene.sleep(25).await;
-    assert_eq!(told(), []);
+    assert_eq!(recorded(), []);
 }
 
 #[tokio::test(start_paused = true)]

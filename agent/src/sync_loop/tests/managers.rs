@@ -32,7 +32,7 @@ fn rejection() -> Rejection {
 }
 
 /// The calls of managers with this prefix.
-fn asked(scene: &Scene, word: &str) -> Vec<String> {
+fn calls_matching(scene: &Scene, word: &str) -> Vec<String> {
     scene.managers.calls().into_iter().filter(|call| call.starts_with(word)).collect()
 }
 
@@ -136,7 +136,7 @@ async fn rejected_allocation_rejects_the_pod_and_frees_what_it_had() {
     assert_eq!(scene.status("u1").1, "UnexpectedAdmissionError");
     let message = scene.report("u1").status.message.clone().unwrap();
     assert_eq!(message, "Pod was rejected: Allocate failed due to no luck, which is unexpected");
-    assert_eq!(asked(&scene, "release"), ["release u1"]);
+    assert_eq!(calls_matching(&scene, "release"), ["release u1"]);
     assert_eq!(scene.calls().iter().filter(|call| call.contains("u1")).count(), 0);
 
     // A rejection is final, without further calls.
@@ -144,7 +144,7 @@ async fn rejected_allocation_rejects_the_pod_and_frees_what_it_had() {
     scene.restart_agent().await;
     scene.want(&[two_containers("u1")]);
     scene.until_finished("u1").await;
-    assert_eq!(asked(&scene, "allocate").len(), 1);
+    assert_eq!(calls_matching(&scene, "allocate").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,10 +162,10 @@ async fn other_pods_start_while_an_allocation_is_under_way() {
     scene.want(&[two_containers("u1"), pod("u2", "app", "Always")]);
     scene.sleep(600).await;
     assert_eq!(scene.report("u1").status.phase.as_deref(), Some("Running"));
-    assert_eq!(asked(&scene, "allocate").len(), 2, "each pod is asked about once");
+    assert_eq!(calls_matching(&scene, "allocate").len(), 2, "each pod is allocated once");
     scene.managers.set(|answers| answers.holds = false);
     scene.until_running("u2").await;
-    let second = asked(&scene, "allocate").pop();
+    let second = calls_matching(&scene, "allocate").pop();
     assert_eq!(second.as_deref(), Some("allocate pod-u2 [u1,u2]"), "pods that run are active");
 }
 
@@ -177,10 +177,10 @@ async fn allocation_is_released_if_its_pod_was_removed_meanwhile() {
     scene.sleep(1).await;
     scene.want(&[]);
     scene.sleep(1).await;
-    assert_eq!(asked(&scene, "release"), [""; 0], "it may still get something");
+    assert_eq!(calls_matching(&scene, "release"), [""; 0], "it may still get something");
     scene.managers.set(|answers| answers.holds = false);
     scene.sleep(1).await;
-    assert_eq!(asked(&scene, "release"), ["release u1"]);
+    assert_eq!(calls_matching(&scene, "release"), ["release u1"]);
     assert_eq!(scene.fake.running(), [""; 0]);
 }
 
@@ -192,10 +192,10 @@ async fn terminated_pod_releases_its_resources() {
         pod_with("u1", json!({"containers": [container("app", "job")], "restartPolicy": "Never"}));
     scene.want(&[once]);
     scene.until_running("u1").await;
-    assert_eq!(asked(&scene, "release"), [""; 0]);
+    assert_eq!(calls_matching(&scene, "release"), [""; 0]);
     scene.until_finished("u1").await;
     scene.sleep(1).await;
-    assert_eq!(asked(&scene, "release"), ["release u1"]);
+    assert_eq!(calls_matching(&scene, "release"), ["release u1"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,7 +208,7 @@ async fn first_pods_are_allocated_before_the_active_ones_are_known() {
     scene.until_running("u2").await;
     let expected =
         ["allocate pod-u1 [unknown]", "allocate pod-u1 [unknown]", "allocate pod-u2 [u1,u2]"];
-    assert_eq!(asked(&scene, "allocate"), expected);
+    assert_eq!(calls_matching(&scene, "allocate"), expected);
 }
 
 #[tokio::test(start_paused = true)]

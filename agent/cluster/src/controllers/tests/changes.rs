@@ -29,7 +29,7 @@ fn changed_deployment_replaces_its_pod_when_the_new_one_is_ready() {
     let why = "replaced by a pod of the changed template";
     assert_eq!(changes.deleted, [(first, why)]);
     assert_eq!(apply(&mut world, &changed), [""; 0]);
-    let _ = world.gone(0);
+    let _ = world.remove_pod(0);
     assert_eq!(world.pods.len(), 2);
 }
 
@@ -48,7 +48,7 @@ fn changed_job_is_created_anew_and_a_removed_one_ends() {
         ["job default/work ends: its manifest was removed", "cronjob default/tick is new"]
     );
     for pod in 0..2 {
-        let _ = world.gone(pod);
+        let _ = world.remove_pod(pod);
     }
     assert_eq!(world.controllers.tally(), Tally { open: 1, failed: 0 });
 }
@@ -65,7 +65,7 @@ fn changed_cron_job_keeps_its_jobs_and_a_removed_one_ends_them() {
         messages.contains(&"cronjob default/tick ends: its manifest was removed".to_owned()),
         "{messages:?}"
     );
-    let _ = world.gone(0);
+    let _ = world.remove_pod(0);
     assert_eq!(world.controllers.jobs().len(), 1);
 }
 
@@ -85,7 +85,7 @@ fn suspended_job_is_reported_once_and_awaited_after_resume() {
     let messages = apply(&mut world, &suspended);
     assert_eq!(messages, ["job default/work is updated", expected]);
     assert_eq!(world.controllers.tally().open, 1);
-    let _ = world.gone(0);
+    let _ = world.remove_pod(0);
     assert_eq!(world.controllers.tally(), Tally::default());
 }
 

@@ -51,7 +51,7 @@ fn replaced_job_ends_with_its_pods_and_is_forgotten() {
     let first = world.pods[0].uid().clone();
     assert_eq!(changes.deleted, [(first, "replaced by the next job")]);
     assert_eq!(world.pods.len(), 2);
-    let _ = world.gone(0);
+    let _ = world.remove_pod(0);
     assert_eq!(world.controllers.jobs().len(), 1);
 }
 
@@ -64,7 +64,7 @@ fn ended_jobs_beyond_the_history_are_removed_with_their_pods() {
     let _ = world.end(1, "Succeeded");
     let changes = world.sync();
     assert_eq!(changes.deleted, []);
-    let _ = world.gone(0);
+    let _ = world.remove_pod(0);
     let jobs: Vec<String> = world.controllers.jobs().into_iter().map(|job| job.job).collect();
     assert_eq!(jobs, ["default/tick-2"]);
 }
@@ -93,6 +93,6 @@ fn no_job_is_started_when_the_run_ends() {
     let _ = world.wait(60);
     let changes = world.controllers.end(&world.states, world.now);
     assert_eq!(changes.deleted.len(), 1);
-    let _ = world.gone(0);
+    let _ = world.remove_pod(0);
     assert_eq!(names(&world.wait(600)), [""; 0]);
 }

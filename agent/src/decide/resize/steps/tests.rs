@@ -132,16 +132,16 @@ fn pod_without_limits_keeps_none() {
 fn container_record_has_the_actuated_resources() {
     let (old, new) = (pod(&[("a", both("1", "64Mi"))]), pod(&[("a", both("2", "128Mi"))]));
     let (resize, actuated) = resize(&old, &new);
-    let told: Vec<CpuMemory> = steps(&new, &resize, &actuated, &node())
+    let sent: Vec<CpuMemory> = steps(&new, &resize, &actuated, &node())
         .into_iter()
         .filter_map(|step| match step {
             Step::Container { now, .. } => Some(now),
             Step::Pod { .. } | Step::Whole(_) => None,
         })
         .collect();
-    assert_eq!(told[0].cpu_limit, 1000);
-    assert_eq!(told[0].memory_limit, 128 << 20);
-    assert_eq!(told[1], CpuMemory::of_container(&new, &new.containers()[0]));
+    assert_eq!(sent[0].cpu_limit, 1000);
+    assert_eq!(sent[0].memory_limit, 128 << 20);
+    assert_eq!(sent[1], CpuMemory::of_container(&new, &new.containers()[0]));
 }
 
 #[rstest]
