@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn host_ips_are_those_of_the_status_or_else_configured_ones() {
+    fn host_ips_come_from_node_status_or_configuration() {
         let internal = |address: &str| json!({"type": "InternalIP", "address": address});
         let name = json!({"type": "Hostname", "address": "n"});
         let configured = ["10.0.0.1".to_owned(), "fd00::1".to_owned()];

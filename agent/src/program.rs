@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn program_that_prints_without_end_is_killed() {
+    async fn program_with_endless_output_is_killed() {
         for script in ["exec cat /dev/zero", "exec cat /dev/zero >&2"] {
             let error = output(shell(script), b"").await.unwrap_err();
             assert_eq!(error.to_string(), "output exceeds 16 MiB");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn program_that_prints_as_much_as_it_may_is_read_whole() {
+    async fn output_up_to_the_limit_is_read_completely() {
         let script = "head -c 16777216 /dev/zero; head -c 16777216 /dev/zero >&2";
         let output = output(shell(script), b"").await.unwrap();
         assert!(output.status.success());

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn volume_stays_with_its_claim_until_that_is_gone() {
+    fn volume_stays_bound_until_its_claim_is_deleted() {
         let fast = json!({"storageClassName": "fast"});
         let (store, mut claims) = store([claim("m", fast.clone()), volume("v", "2Gi")]);
         claims.sync().unwrap();

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_goes_to_pod_with_headers_of_purpose() {
+    fn request_is_sent_to_the_pod_with_purpose_headers() {
         let action = HTTPGetAction {
             path: Some("/healthz".to_owned()),
             port: IntOrString::String("web".to_owned()),

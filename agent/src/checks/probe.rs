@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_have_the_words_of_kubelet() {
+    fn probe_events_match_the_kubelet() {
         let event = |outcome: Outcome| {
             outcome
                 .event(ProbeKind::Liveness, "app")

@@ -79,7 +79,7 @@ mod tests {
     #[case::longest_below_a_day(30 * HOUR, 24 * HOUR)]
     #[case::longer(31 * HOUR, 24 * HOUR)]
     #[case::year(365 * 24 * HOUR, 24 * HOUR)]
-    fn token_is_fresh_until_a_fifth_of_its_life_is_left_or_it_is_a_day_old(
+    fn token_is_fresh_until_80_percent_of_its_lifetime_or_24_hours(
         #[case] life: i64,
         #[case] fresh: i64,
     ) {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn token_that_has_expired_is_neither_fresh_nor_good() {
+    fn expired_token_is_neither_fresh_nor_valid() {
         for expires_at in [Timestamp::MIN, at(0), at(100)] {
             let kept = CachedToken::new(IssuedToken { text: "t".to_owned(), expires_at }, at(100));
             assert!(!kept.is_fresh(at(100)) && !kept.is_good(at(100)));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn issuer_that_refused_is_asked_again_later() {
+    fn failed_token_request_is_retried_later() {
         let issued = IssuedToken { text: "t".to_owned(), expires_at: at(1000) };
         let mut kept = CachedToken::new(issued, at(0));
         kept.retry_after(SignedDuration::from_secs(10), at(900));

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn event_takes_pod_from_sandbox_or_container() {
+    fn event_pod_comes_from_sandbox_or_container() {
         let sandbox =
             v1::PodSandboxStatus { labels: labelled("u1"), ..v1::PodSandboxStatus::default() };
         let by_sandbox = v1::ContainerEventResponse {

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_is_of_go_json() {
+    fn credential_hash_is_computed_from_go_json() {
         let login =
             Login { username: "u".to_owned(), password: "<&>".to_owned(), email: String::new() };
         let json = r#"{"username":"u","password":"\u003c\u0026\u003e"}"#;

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn looked_up_addresses_are_the_given_ones_if_the_machine_has_them() {
+    fn lookup_returns_only_addresses_of_the_machine() {
         let loopback = ip("127.0.0.1");
         assert_eq!(look_up("203.0.113.9", &[]), Ok(vec![ip("203.0.113.9")]));
         assert_eq!(look_up("n", &[loopback]), Err(NodeAddressError::Kind(loopback)));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_name_gives_the_default_route() {
+    fn loopback_name_resolves_to_the_default_route_address() {
         assert_eq!(of_node("localhost"), of_default_route());
     }
 

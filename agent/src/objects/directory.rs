@@ -466,7 +466,7 @@ mod tests {
 
         /// Each step writes or removes a file, and reads the named files or everything. Objects in different files share names.
         #[test]
-        fn changed_files_alone_give_the_same_objects_as_all(
+        fn incremental_read_yields_the_same_objects_as_full_read(
             steps in proptest::collection::vec((0..4_u8, 0..3_u8, any::<bool>()), 1..10),
         ) {
             let dir = tempfile::tempdir().unwrap();

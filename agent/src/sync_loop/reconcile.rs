@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn terminating_pod_gets_no_update_and_restarts_when_gone() {
+    fn terminating_pod_is_not_updated_and_restarts_after_removal() {
         let desired = [pod("u1", "a", "new")];
         let ending = workers(&[("u1", "a", None)]);
         assert_eq!(reconcile(&desired, &ending), Vec::<String>::new());
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_pod_is_tried_again_when_its_time_has_come() {
+    fn deferred_pod_start_is_retried_at_its_time() {
         let desired = [from("file", &pod("u2", "a", "new"))];
         let second = |second| Timestamp::from_second(second).unwrap();
         let holds = workers_of(Name::Static, &[("u1", "a", None)]);

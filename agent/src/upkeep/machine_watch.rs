@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn resolv_conf_that_pods_cannot_have_is_an_event_of_the_node() {
+    async fn invalid_resolv_conf_is_a_node_event() {
         let clock = TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
         let events = EventRecorder::new(Arc::new(clock));
         let mut seen = events.subscribe();

@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_that_of_the_object() {
+    fn typed_value_has_the_json_of_the_object() {
         let pod = json!({
             "metadata": {
                 "name": "p",

@@ -94,7 +94,7 @@ fn slices_follow_their_service() {
 }
 
 #[test]
-fn slices_are_right_after_missed_changes() {
+fn slices_are_complete_after_missed_changes() {
     let store = Store::with_history(7, 2);
     create(&store, service("web", "web"));
     create(&store, service("old", "web"));

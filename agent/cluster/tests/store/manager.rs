@@ -139,7 +139,7 @@ fn status_change_changes_no_pod() {
 }
 
 #[test]
-fn deleted_deployment_ends_with_all_that_was_made_for_it() {
+fn deleted_deployment_removes_all_its_dependents() {
     let mut world = World::new(store());
     let key = world.create(&deployment("i"));
     let _ = world.sync();

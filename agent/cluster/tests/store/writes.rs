@@ -36,7 +36,7 @@ fn generated_names_differ() {
 }
 
 #[test]
-fn object_of_unknown_kind_is_kept_as_it_is() {
+fn object_of_unknown_kind_is_stored_unchanged() {
     let store = store();
     let given = json!({
         "apiVersion": "example.org/v3",
@@ -169,7 +169,7 @@ fn invalid_updates_are_refused(
 }
 
 #[test]
-fn write_without_version_changes_what_is_there() {
+fn write_without_version_overwrites_the_object() {
     let store = store();
     create(&store, config_map("m"));
     let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"b": "2"}});
@@ -308,7 +308,7 @@ fn pod_without_running_containers_is_removed_at_once(#[case] path: &str, #[case]
 }
 
 #[test]
-fn finalizers_hold_a_deleted_object() {
+fn finalizers_delay_removal_of_a_deleted_object() {
     let store = store();
     let held = with(&config_map("m"), "/metadata/finalizers", json!(["a/b", "c/d"]));
     let map = create(&store, held);

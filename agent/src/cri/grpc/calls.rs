@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_those_of_the_protocol() {
+    fn rpc_paths_match_the_protocol() {
         assert_eq!(v1::StopContainerRequest::PATH, "/runtime.v1.RuntimeService/StopContainer");
         assert_eq!(v1::PullImageRequest::PATH, "/runtime.v1.ImageService/PullImage");
     }

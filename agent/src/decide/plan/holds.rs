@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn event_ends_holds_of_failed_starts_only() {
+    fn event_releases_only_deferred_failed_starts() {
         let mut holds = Holds::default();
         let (failed, in_backoff) = (HoldKey::Start("a".to_owned()), HoldKey::Start("b".to_owned()));
         holds.defer_until_event(failed.clone(), at(10));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn hold_ends_at_its_time_or_when_released() {
+    fn hold_expires_at_its_time_or_when_released() {
         let mut holds = Holds::default();
         let start = HoldKey::Start("a".to_owned());
         holds.defer(HoldKey::Pod, at(10));

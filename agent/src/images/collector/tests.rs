@@ -217,7 +217,7 @@ async fn collection_at_100_percent_does_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unused_images_are_removed_when_asked_for_though_collection_is_off() {
+async fn unused_images_are_removed_on_request_with_collection_off() {
     let policy = ImageGcPolicy::new(100, 80, Duration::from_secs(60), Duration::ZERO).unwrap();
     let images = [("a", 1), ("in-use", 1), ("pinned", 1)];
     let node = Node::start_with_requests(policy, &images, true);

@@ -191,7 +191,7 @@ async fn failing_provider_has_no_credentials() {
 }
 
 #[tokio::test]
-async fn provider_that_prints_without_end_is_killed() {
+async fn provider_with_endless_output_is_killed() {
     for script in ["exec cat /dev/zero", "exec cat /dev/zero >&2"] {
         let (_dir, providers) = provider(script, "");
         let runner = alone(providers.unwrap());
@@ -214,7 +214,7 @@ async fn provider_that_needs_tokens_is_not_run_for_service_accounts_without_a_cl
 }
 
 #[tokio::test]
-async fn provider_gets_the_token_and_the_annotations_that_it_asks_for() {
+async fn provider_receives_configured_token_and_annotations() {
     let keys = "requiredServiceAccountAnnotationKeys: [a.b/role], optionalServiceAccountAnnotationKeys: [more, none]";
     let more = attributes(&format!("cacheType: Token, requireServiceAccount: true, {keys}"));
     let (_dir, providers) = provider(&login(r#"$(sed s/\"//g)"#), &more);
@@ -258,7 +258,7 @@ async fn provider_gets_the_token_and_the_annotations_that_it_asks_for() {
 #[case::cluster_refuses("requireServiceAccount: true", "robot", true, 0)]
 #[case::refusal_counts_for_accounts("requireServiceAccount: false", "robot", true, 0)]
 #[tokio::test]
-async fn provider_is_run_for_pods_whose_account_has_what_it_needs(
+async fn provider_runs_for_accounts_with_required_annotations(
     #[case] more: &str,
     #[case] account: &str,
     #[case] refuses: bool,
@@ -306,7 +306,7 @@ async fn token_is_a_password_for_its_own_pod_alone(#[case] cache: &str, #[case] 
 }
 
 #[tokio::test]
-async fn token_is_kept_until_a_fifth_of_its_time_is_left_and_used_as_long_as_it_is_good() {
+async fn token_is_renewed_at_80_percent_and_used_until_expiry() {
     let issuer = Issuer::with(&[]);
     let accounts = ServiceAccounts::new(issuer.clone());
     let attributes = TokenAttributes {

@@ -209,7 +209,7 @@ async fn relisting_shows_pods_without_subscriber() {
 
 /// A second pod whose container has a status, beside one whose status always fails.
 #[tokio::test(start_paused = true)]
-async fn pod_that_cannot_be_inspected_is_retried_ever_more_rarely() {
+async fn failed_inspection_is_retried_with_backoff() {
     let scene = scene();
     let uid = PodUid::new("u1");
     let mut snapshots = scene.cache.subscribe(&uid);
@@ -246,7 +246,7 @@ async fn exit_of_known_container_costs_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resized_containers_are_asked_again_also_after_a_failure() {
+async fn resized_containers_are_inspected_again_even_after_a_failure() {
     let scene = scene();
     let uid = PodUid::new("u1");
     let mut snapshots = scene.cache.subscribe(&uid);

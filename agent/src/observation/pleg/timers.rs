@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_come_in_order_of_their_earliest_time() {
+    fn pods_are_due_in_order_of_their_earliest_time() {
         let now = Instant::now();
         let after = |seconds| now + Duration::from_secs(seconds);
         let (a, b) = (PodUid::new("a"), PodUid::new("b"));

@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sums_are_those_over_all_pods(
+        fn running_sums_equal_recomputed_ones(
             steps in proptest::collection::vec((0..5_u8, proptest::option::of(amounts())), 1..40),
         ) {
             let mut admitted = AdmittedPods::default();

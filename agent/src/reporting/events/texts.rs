@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_those_of_a_kubelet() {
+    fn event_messages_match_the_kubelet() {
         let text = |reason: EventReason| reason.text(&pod(), Some("a")).2;
         assert_eq!(text(EventReason::Killing(String::new())), "Stopping container a");
         assert_eq!(text(EventReason::Killing("killing".to_owned())), "killing");

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_those_of_the_server() {
+    fn resource_claim_statuses_come_from_the_server() {
         let with = |name: &str| {
             let claims = json!([{"name": name}]);
             let status = json!({"phase": "Running", "resourceClaimStatuses": claims});

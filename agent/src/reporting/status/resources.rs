@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_the_runtime_does_not_report_stay() {
+    fn unreported_resource_values_are_kept() {
         let given = container(json!({"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi"}}));
         let old = ContainerStatus {
             resources: container(json!({"limits": {"memory": "2Gi"}})).resources,

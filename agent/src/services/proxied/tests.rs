@@ -53,7 +53,7 @@ fn behind(table: &ServiceTable) -> Vec<u8> {
 }
 
 #[test]
-fn cluster_ip_and_node_port_lead_to_the_port_of_endpoints() {
+fn cluster_ip_and_node_port_forward_to_the_endpoint_port() {
     let service = service(json!({
         "type": "NodePort",
         "ports": [{"name": "web", "port": 80, "targetPort": "http", "nodePort": 30080}],

@@ -115,7 +115,7 @@ fn only_changed_files_are_read_again() {
 }
 
 #[test]
-fn files_that_just_changed_are_read_again() {
+fn recently_changed_files_are_read_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
     fs::write(&path, manifest("one")).unwrap();

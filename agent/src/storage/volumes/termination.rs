@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn message_says_why_its_file_cannot_be_read() {
+    fn termination_message_reports_read_errors() {
         let dir = tempfile::tempdir().unwrap();
         let seen = seen(dir.path().to_owned(), dir.path().join("0.log"));
         assert_eq!(

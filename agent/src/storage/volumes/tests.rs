@@ -314,7 +314,7 @@ fn volume_that_no_container_mounts_is_not_prepared() {
 }
 
 #[test]
-fn volumes_are_given_to_group_of_pod() {
+fn volumes_are_owned_by_the_pods_fs_group() {
     let root = tempfile::tempdir().unwrap();
     let dirs = dirs(root.path());
     // A group to which every user may give its own files.
@@ -368,7 +368,7 @@ fn termination_message_file_is_empty_and_world_writable() {
 }
 
 #[test]
-fn volume_in_memory_needs_a_runtime_that_has_them() {
+fn volume_in_memory_needs_runtime_support() {
     let root = tempfile::tempdir().unwrap();
     let pod = pod(json!([{"name": "v", "emptyDir": {"medium": "Memory"}}]));
     let prepared = prepare(&dirs(root.path()), &pod);

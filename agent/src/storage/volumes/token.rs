@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn issuer_is_asked_in_time_and_old_tokens_are_used_while_they_are_good() {
+    async fn token_is_renewed_in_time_and_the_old_one_used_until_expiry() {
         use std::sync::atomic::Ordering::SeqCst;
         let root = tempfile::tempdir().unwrap();
         let issuer = Arc::new(Numbered::default());
@@ -464,7 +464,7 @@ mod tests {
 
     /// An issuer with `--service-account-max-token-expiration`.
     #[tokio::test]
-    async fn token_that_was_issued_for_less_time_than_asked_is_replaced_in_time() {
+    async fn token_with_shorter_lifetime_than_requested_is_renewed_in_time() {
         let root = tempfile::tempdir().unwrap();
         let issuer = Arc::new(Numbered { shorter: 500, ..Numbered::default() });
         let tokens = Tokens::new(root.path(), "", "node", issuer);

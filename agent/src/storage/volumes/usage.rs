@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_counted_once_whatever_their_names() {
+    fn blocks_are_counted_once_for_all_hard_links() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(of_tree(&root.path().join("none")).unwrap(), 0);
         fs::create_dir(root.path().join("d")).unwrap();

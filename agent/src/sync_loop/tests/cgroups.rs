@@ -68,7 +68,7 @@ async fn sandbox_waits_for_the_cgroup() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn classes_weigh_what_their_active_pods_request() {
+async fn qos_class_weights_follow_requests_of_active_pods() {
     let (scene, cgroups) = scene();
     let pods = [requesting("u1", "100m"), requesting("u2", "250m"), pod("u3", "app", "Always")];
     scene.want(&pods);
@@ -87,7 +87,7 @@ async fn classes_weigh_what_their_active_pods_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_that_is_kept_for_pods_follows_them() {
+async fn protected_memory_follows_the_pods() {
     let mut scene = Scene::without_agent(seconds(10));
     scene.cgroups = Some(FakeCgroups::default());
     let reservation = MemoryReservation::TieredReservation;
@@ -113,7 +113,7 @@ async fn memory_that_is_kept_for_pods_follows_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ended_pod_weighs_nothing_and_has_no_cgroup() {
+async fn terminated_pod_has_no_weight_and_no_cgroup() {
     let (scene, cgroups) = scene();
     scene.fake.image("job", job(1, 0));
     let mut ends = requesting("u1", "1");

@@ -178,7 +178,7 @@ async fn pod_that_is_deleted_meanwhile_is_unprepared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_run_keep_their_claims_when_the_agent_starts_again() {
+async fn running_pods_keep_their_claims_after_agent_restart() {
     let (mut scene, claims) = scene_with_claims();
     let pod = claiming();
     scene.run(&pod).await;

@@ -35,7 +35,7 @@ async fn pod_lifecycle_is_reported_as_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crash_loop_is_one_event_that_counts_up() {
+async fn crash_loop_is_one_event_with_a_count() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
     let crashing = pod("u1", "crash", "Always");

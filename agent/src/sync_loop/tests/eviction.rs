@@ -127,7 +127,7 @@ async fn eviction_counts_the_age_of_the_measurements_of_each_signal_that_is_met(
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_have_used_what_is_allocatable_are_evicted() {
+async fn pods_exceeding_allocatable_are_evicted() {
     let scene = scene_with_limited_pods("evictionHard: {memory.available: 200Mi}");
     scene.run_all(&[burstable("u1", "one", json!({})), burstable("u2", "app", json!({}))]).await;
     let of_pods = "/own/kubepods".to_owned();
@@ -151,7 +151,7 @@ async fn pods_that_have_used_what_is_allocatable_are_evicted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_without_a_limit_have_no_signal_of_what_is_allocatable() {
+async fn pods_without_allocatable_limit_have_no_allocatable_signal() {
     let scene = scene_with_limited_pods("");
     let running = burstable("u1", "app", json!({}));
     scene.run_all(std::slice::from_ref(&running)).await;

@@ -254,7 +254,7 @@ async fn logs_and_directories_of_unknown_pods_are_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn logs_are_kept_that_may_be_those_of_another_agent() {
+async fn logs_of_possible_other_agents_are_kept() {
     let mut scene = Scene::as_kubelet();
     let log = scene.root.join("logs/default_gone_u9");
     std::fs::create_dir_all(&log).unwrap();

@@ -37,7 +37,7 @@ fn calls_matching(scene: &Scene, word: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn container_is_created_with_what_it_was_assigned() {
+async fn container_is_created_with_its_assigned_resources() {
     let scene = Scene::new();
     let text = str::to_owned;
     let assigned = Assigned {
@@ -126,7 +126,7 @@ async fn pod_with_own_cpus_has_no_quota(
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejected_allocation_rejects_the_pod_and_frees_what_it_had() {
+async fn rejected_allocation_rejects_the_pod_and_releases_its_resources() {
     let mut scene = Scene::new();
     scene.managers.set(|answers| {
         answers.rejections.insert("pod-u1".to_owned(), rejection());

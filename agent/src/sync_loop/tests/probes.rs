@@ -112,7 +112,7 @@ async fn readiness_follows_its_probe_and_thresholds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn startup_probe_holds_the_others_back() {
+async fn startup_probe_delays_other_probes() {
     let scene = Scene::new();
     scene.exec_fails("app", true);
     scene.want(&[one(json!({

@@ -53,7 +53,7 @@ async fn sandbox_that_is_not_ready_is_not_replaced_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn container_that_stays_created_is_not_started_at_once() {
+async fn start_without_effect_is_not_repeated_at_once() {
     let scene = Scene::new();
     scene.fake.idle("StartContainer", 2);
     scene.want(&[pod("u1", "app", "Always")]);
@@ -65,7 +65,7 @@ async fn container_that_stays_created_is_not_started_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn container_that_keeps_running_is_not_stopped_at_once() {
+async fn stop_without_effect_is_not_repeated_at_once() {
     let scene = Scene::running("one").await;
     scene.fake.idle("StopContainer", 3);
     scene.want(&[pod("u1", "two", "Always")]);
@@ -77,7 +77,7 @@ async fn container_that_keeps_running_is_not_stopped_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_keeps_running_is_not_stopped_at_once() {
+async fn pod_stop_without_effect_is_not_repeated_at_once() {
     // Whether a source still has the pod, and the number of stops that a kubelet makes in 100 s.
     for (has_source, expected) in [(true, 7..=11), (false, 49..=51)] {
         let scene = Scene::running("deaf").await;
@@ -92,7 +92,7 @@ async fn pod_that_keeps_running_is_not_stopped_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn container_that_stays_listed_is_not_removed_at_once() {
+async fn removal_without_effect_is_not_repeated_at_once() {
     let scene = Scene::new();
     scene.fake.idle("RemoveContainer", 1_000_000);
     scene.want(&[pod("u1", "crash", "Always")]);

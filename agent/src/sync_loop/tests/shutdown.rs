@@ -85,7 +85,7 @@ async fn pods_end_by_priority_before_the_machine_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn group_that_does_not_end_is_not_waited_for_longer_than_its_period() {
+async fn shutdown_group_is_awaited_up_to_its_period() {
     let (scene, logind) = scene(60);
     run_pods(&scene).await;
     for call in ["StopContainer", "StopPodSandbox"] {
@@ -123,7 +123,7 @@ async fn pods_are_rejected_until_a_shutdown_is_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn longer_delay_is_asked_for() {
+async fn longer_inhibit_delay_is_requested() {
     let (scene, logind) = scene(5);
     scene.sleep(1).await;
     assert_eq!((logind.requested_delays(), logind.locks()), (vec![seconds(30)], 1));

@@ -92,7 +92,7 @@ async fn pod_at_rest_has_one_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_pull_is_published_as_a_kubelet_does() {
+async fn failed_pull_status_matches_the_kubelet() {
     let scene = Scene::new();
     let mut statuses = scene.agent().statuses();
     scene.want(&[pod("u1", "gone:1", "Always")]);
@@ -160,7 +160,7 @@ async fn termination_is_published_before_the_kill_and_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn container_that_never_ran_is_published_as_unknown_and_reported_as_it_was_seen() {
+async fn container_that_never_ran_has_unknown_status_and_reported_state() {
     let scene = Scene::new();
     let mut statuses = scene.agent().statuses();
     scene.want(&[pod("u1", "bad", "Always")]);
@@ -192,7 +192,7 @@ async fn until_restarted(scene: &Scene) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sandbox_that_is_removed_step_by_step_is_published_as_gone() {
+async fn sandbox_removed_in_steps_is_published_once() {
     let (scene, mut statuses) = running_scene().await;
     let (sandbox, _) = scene.fake.ready_sandboxes().remove(0);
     let step = Duration::from_millis(150);

@@ -74,7 +74,7 @@ async fn pod_fails_at_its_deadline() {
 #[case::of_its_deadline(false, 0)]
 #[case::of_its_removal(true, 1)]
 #[tokio::test(start_paused = true)]
-async fn pod_without_grace_runs_hooks_only_when_its_end_is_asked_for(
+async fn pod_without_grace_period_runs_hooks_only_on_requested_termination(
     #[case] removed: bool,
     #[case] hooks: usize,
 ) {

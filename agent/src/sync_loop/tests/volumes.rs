@@ -37,7 +37,7 @@ async fn container_starts_with_a_directory_for_its_logs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_of_pod_that_has_ended_are_gone_before_its_last_status() {
+async fn volumes_are_removed_before_the_last_status() {
     let scene = Scene::new();
     scene.fake.image("done", job(1, 0));
     let mounts = json!([{"name": "v", "mountPath": "/a", "subPath": "part"}]);
@@ -74,7 +74,7 @@ fn pod_in_memory() -> Pod {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volume_in_memory_waits_for_runtime_that_was_not_there_at_start() {
+async fn volume_in_memory_waits_until_the_runtime_is_connected() {
     let scene = Scene::new();
     scene.fake.set_name("crib");
     scene.fake.set_down(true);
@@ -94,7 +94,7 @@ async fn volume_in_memory_is_refused_by_other_runtimes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn link_out_of_volume_is_refused_until_it_is_gone() {
+async fn symlink_out_of_volume_is_rejected_until_removed() {
     let scene = Scene::new();
     let volume = scene.root.join("volume");
     std::fs::create_dir(&volume).unwrap();

@@ -52,7 +52,7 @@ fn static_pod_refers_to_objects_only_if_it_may(#[case] spec: &str, #[case] expec
 }
 
 #[test]
-fn pod_becomes_the_nodes() {
+fn static_pod_is_bound_to_the_node() {
     let pod = pod(Location::File("/m/a.yaml"), "n.example", POD.as_bytes()).unwrap();
     assert_eq!(pod.metadata.name.as_deref(), Some("a-n.example"));
     let spec = pod.spec.unwrap();

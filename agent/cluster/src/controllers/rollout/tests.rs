@@ -112,7 +112,7 @@ fn stateful_set_replaces_pods_one_by_one(#[case] letters: &str, #[case] deleted:
 }
 
 #[test]
-fn daemon_set_waits_until_its_old_pod_is_gone() {
+fn daemon_set_waits_until_its_old_pod_is_removed() {
     let mut pods = pods("o");
     pods[0].is_deleted = true;
     let plan = daemon_set(&DaemonSetSpec::default(), "new", &pods);

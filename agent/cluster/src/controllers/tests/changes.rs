@@ -34,7 +34,7 @@ fn changed_deployment_replaces_its_pod_when_the_new_one_is_ready() {
 }
 
 #[test]
-fn changed_job_is_created_anew_and_a_removed_one_ends() {
+fn changed_job_is_recreated_and_a_removed_one_ends() {
     let mut world = World::new(&job(""));
     let more = job("  parallelism: 1\n  backoffLimit: 9\n  completions: 1\n");
     assert_eq!(apply(&mut world, &more), ["job default/work is updated"]);

@@ -94,7 +94,7 @@ async fn http_get_is_judged_by_status_code() {
 }
 
 #[tokio::test]
-async fn grpc_asks_health_service() {
+async fn grpc_probe_calls_the_health_service() {
     let (reporter, service) = tonic_health::server::health_reporter();
     let serving = tonic_health::ServingStatus::Serving;
     reporter.set_service_status("up", serving).await;

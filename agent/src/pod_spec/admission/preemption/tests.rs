@@ -63,18 +63,18 @@ const NO_PODS: &str = "UnexpectedAdmissionError: Unexpected error while attempti
 #[case::two_resources(json!({"cpu": "700m", "memory": "1Gi"}), "large")]
 #[case::guaranteed_last(json!({"cpu": "2500m"}), "large middle sure")]
 #[case::too_much(json!({"cpu": "3100m"}), format!("{NO_PODS}[(res: cpu, q: 100), ]"))]
-fn critical_pod_displaces_others(#[case] requests: Value, #[case] expected: impl AsRef<str>) {
+fn critical_pod_preempts_others(#[case] requests: Value, #[case] expected: impl AsRef<str>) {
     assert_eq!(victims(CRITICAL, requests), expected.as_ref());
 }
 
 #[test]
-fn other_pods_displace_none() {
+fn other_pods_preempt_none() {
     let rejected = victims(CRITICAL - 1, json!({"cpu": "100m"}));
     assert!(rejected.starts_with("OutOfpods: "), "{rejected}");
 }
 
 #[test]
-fn critical_pods_give_way_to_a_higher_priority_only() {
+fn critical_pods_are_preempted_only_by_higher_priority() {
     let other = pod("other", CRITICAL, json!({"cpu": "4"}), true);
     let other = AdmittedPods::from_iter([other]);
     let verdict = |priority| {
@@ -86,7 +86,7 @@ fn critical_pods_give_way_to_a_higher_priority_only() {
 }
 
 #[test]
-fn other_reasons_come_before_resources_for_a_critical_pod() {
+fn other_rejections_precede_resources_for_a_critical_pod() {
     let mut new = pod("new", CRITICAL, json!({"cpu": "9"}), false).api().clone();
     new.spec.as_mut().unwrap().node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into());
     let node_info = NodeInfo { labels: Some(BTreeMap::new()), ..node_info() };

@@ -293,7 +293,7 @@ mod tests {
     #[case::one(&["100m"], 102)]
     // A kubelet sums requests, not shares: shares of 102 and 102 would be less.
     #[case::sum(&["100m", "101m"], 205)]
-    fn burstable_weighs_the_sum_of_requests(#[case] cpus: &[&str], #[case] shares: i64) {
+    fn burstable_weight_is_the_sum_of_requests(#[case] cpus: &[&str], #[case] shares: i64) {
         let mut pods: Vec<Pod> = cpus.iter().map(|cpu| burstable(cpu, "1")).collect();
         pods.push(guaranteed("1Mi"));
         let classes = of_classes(pods.iter(), &node(), None);

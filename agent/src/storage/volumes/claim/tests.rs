@@ -162,7 +162,7 @@ fn ephemeral_volume_is_in_the_directory_of_its_pod() {
 }
 
 #[test]
-fn group_is_set_as_the_policy_says() {
+fn fs_group_is_set_by_the_change_policy() {
     let mut fixture = Fixture::new();
     fixture.add_claim("data", json!({}));
     let path = fixture.prepare(&pod(json!({}), volumes())).unwrap().host_path;
