@@ -372,7 +372,7 @@ fn images() -> [(&'static str, Behaviour); 7] {
         ("app", Behaviour::forever()),
         ("one", Behaviour::forever()),
         ("two", Behaviour::forever()),
-        ("deaf", deaf()),
+        ("deaf", ignores_stop()),
         ("crash", job(1, 1)),
         ("gone:1", Behaviour { present: false, pull, ..Behaviour::forever() }),
         ("bad", bad),
@@ -466,7 +466,7 @@ fn gaps(times: &[u64]) -> Vec<u64> {
 }
 
 /// Ignores the stop signal.
-fn deaf() -> Behaviour {
+fn ignores_stop() -> Behaviour {
     Behaviour { yields_after: None, ..Behaviour::forever() }
 }
 

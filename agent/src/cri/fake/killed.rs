@@ -95,7 +95,7 @@ impl KilledCri {
     }
 
     /// Counts a call. Returns the moment at which the client is killed, if it is killed in this call.
-    async fn arrives(&self, name: &'static str, kind: Kind) -> Option<Moment> {
+    async fn count_call(&self, name: &'static str, kind: Kind) -> Option<Moment> {
         if self.killed.borrow().is_some() {
             return std::future::pending().await;
         }
@@ -119,7 +119,7 @@ impl KilledCri {
     }
 
     async fn reads<T>(&self, name: &'static str, work: impl Future<Output = T> + Send) -> T {
-        self.arrives(name, Kind::Reads).await;
+        self.count_call(name, Kind::Reads).await;
         work.await
     }
 
@@ -128,7 +128,7 @@ impl KilledCri {
         name: &'static str,
         work: impl FnOnce(FakeCri) -> F + Send,
     ) -> T {
-        let moment = self.arrives(name, Kind::Changes).await;
+        let moment = self.count_call(name, Kind::Changes).await;
         let work = tasks::spawn(work(self.fake.clone()));
         if moment == Some(Moment::During) {
             return self.die(name, Kind::Changes).await;

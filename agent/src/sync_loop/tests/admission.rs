@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn hungry(uid: &str, cpu: &str) -> Pod {
+fn cpu_pod(uid: &str, cpu: &str) -> Pod {
     let app = container_with("app", "app", "resources", json!({"requests": {"cpu": cpu}}));
     pod_with(uid, json!({"containers": [app]}))
 }
@@ -11,7 +11,7 @@ fn hungry(uid: &str, cpu: &str) -> Pod {
 async fn rejected_pod_fails_without_a_call_and_stays_so() {
     let mut scene = Scene::new();
     let mut events = scene.agent().events();
-    scene.want(&[hungry("u1", "99999"), pod("u2", "app", "Always")]);
+    scene.want(&[cpu_pod("u1", "99999"), pod("u2", "app", "Always")]);
     scene.until_finished("u1").await;
     scene.until_running("u2").await;
     assert_eq!(scene.status("u1"), ("Failed".to_owned(), "OutOfcpu".to_owned()));
@@ -23,13 +23,13 @@ async fn rejected_pod_fails_without_a_call_and_stays_so() {
 
     // With fewer requests it would fit; but a rejection is final.
     scene.restart_agent().await;
-    scene.want(&[hungry("u1", "1m"), pod("u2", "app", "Always")]);
+    scene.want(&[cpu_pod("u1", "1m"), pod("u2", "app", "Always")]);
     scene.until_finished("u1").await;
     assert_eq!(scene.status("u1").1, "OutOfcpu");
 
     scene.want(&[pod("u2", "app", "Always")]);
     scene.until_removed("u1").await;
-    scene.want(&[hungry("u1", "1m"), pod("u2", "app", "Always")]);
+    scene.want(&[cpu_pod("u1", "1m"), pod("u2", "app", "Always")]);
     scene.until_running("u1").await;
 }
 
@@ -38,8 +38,8 @@ async fn ended_pod_of_api_server_is_not_admitted_again() {
     let scene = Scene::new();
     let cpus = crate::shared::online_cpus();
     let status = serde_json::from_value(json!({"phase": "Succeeded", "reason": "Done"})).unwrap();
-    let ended = changed(&hungry("u1", "99999"), |api| api.status = status);
-    scene.want(&[ended, hungry("u2", &cpus.to_string())]);
+    let ended = changed(&cpu_pod("u1", "99999"), |api| api.status = status);
+    scene.want(&[ended, cpu_pod("u2", &cpus.to_string())]);
     scene.until_finished("u1").await;
     assert_eq!(scene.status("u1"), ("Succeeded".to_owned(), "Done".to_owned()));
     scene.until_running("u2").await;
@@ -49,7 +49,7 @@ async fn ended_pod_of_api_server_is_not_admitted_again() {
 #[tokio::test(start_paused = true)]
 async fn rejection_of_pod_removed_while_agent_was_down_is_deleted() {
     let mut scene = Scene::new();
-    scene.want(&[hungry("u1", "99999")]);
+    scene.want(&[cpu_pod("u1", "99999")]);
     scene.until_finished("u1").await;
     let record = scene.root.join("root/rejected/u1");
     scene.sleep(1).await;

@@ -6,15 +6,15 @@ use crate::cri::Code;
 use crate::objects::ObjectMap;
 
 /// The events so far, without their times; a repeated event is listed once.
-fn story(events: impl IntoIterator<Item = Event>) -> Vec<String> {
-    let mut story = Vec::new();
+fn event_lines(events: impl IntoIterator<Item = Event>) -> Vec<String> {
+    let mut lines = Vec::new();
     for Event { kind, reason, object, message, .. } in events {
         let line = format!("{} {reason} {}: {message}", kind.as_str(), object.field_path);
-        if !story.contains(&line) {
-            story.push(line);
+        if !lines.contains(&line) {
+            lines.push(line);
         }
     }
-    story
+    lines
 }
 
 #[tokio::test(start_paused = true)]
@@ -24,7 +24,7 @@ async fn pod_lifecycle_is_reported_as_events() {
     scene.run(&pod("u1", "app", "Always")).await;
     scene.remove_all().await;
     assert_eq!(
-        story(drain(&mut events)),
+        event_lines(drain(&mut events)),
         [
             "Normal Pulled spec.containers{app}: Container image \"app\" already present on machine and can be accessed by the pod",
             "Normal Created spec.containers{app}: Container created",
@@ -57,7 +57,7 @@ async fn crash_loop_is_one_event_with_a_count() {
     let count = count.map(|event| event.count).max().unwrap();
     assert!((3..=6).contains(&count), "{count}");
     assert_eq!(
-        story(recorded),
+        event_lines(recorded),
         [
             "Normal Pulled spec.containers{app}: Container image \"crash\" already present on machine and can be accessed by the pod",
             "Normal Created spec.containers{app}: Container created",
@@ -75,7 +75,7 @@ async fn failures_are_reported_as_events() {
     scene.want(&[pod("u1", "bad", "Always")]);
     scene.sleep(20).await;
     assert_eq!(
-        story(drain(&mut events)),
+        event_lines(drain(&mut events)),
         [
             "Warning FailedCreatePodSandBox : Failed to create pod sandbox: rpc error: code = Unknown desc = no address",
             "Normal Pulled spec.containers{app}: Container image \"bad\" already present on machine and can be accessed by the pod",
@@ -96,7 +96,7 @@ async fn deadline_and_replacement_are_reported_as_events() {
     scene.want(&[pod("two")]);
     scene.until_finished("u1").await;
     assert_eq!(
-        story(drain(&mut events))[3..],
+        event_lines(drain(&mut events))[3..],
         [
             "Normal Killing spec.containers{app}: Container app definition changed, will be restarted",
             "Normal Pulled spec.containers{app}: Container image \"two\" already present on machine and can be accessed by the pod",
@@ -119,7 +119,7 @@ async fn failed_probes_are_reported_as_events() {
     scene.want(&[pod_with("u1", json!({"containers": [app]}))]);
     scene.until_restarted("u1").await;
     assert_eq!(
-        story(drain(&mut events))[3..5],
+        event_lines(drain(&mut events))[3..5],
         [
             "Warning Unhealthy spec.containers{app}: Liveness probe failed: ",
             "Normal Killing spec.containers{app}: Container app failed liveness probe, will be restarted",
@@ -136,7 +136,7 @@ async fn sandbox_failure_after_pod_removal_is_not_reported() {
     scene.want(&[pod("u1", "app", "Always")]);
     scene.sleep(1).await;
     scene.remove_all().await;
-    assert_eq!(story(drain(&mut events)), Vec::<String>::new());
+    assert_eq!(event_lines(drain(&mut events)), Vec::<String>::new());
     assert_eq!(scene.fake.count("RunPodSandbox"), 1);
 }
 
@@ -146,7 +146,7 @@ async fn failed_inspection_is_reported() {
     let mut events = scene.agent().events();
     scene.fake.fail("ContainerStatus", 3, Code::Internal, "out of order");
     scene.run(&pod("u1", "app", "Always")).await;
-    let recorded = story(drain(&mut events));
+    let recorded = event_lines(drain(&mut events));
     let failed: Vec<_> = recorded.iter().filter(|line| line.contains("FailedSync")).collect();
     assert_eq!(failed.len(), 1, "{recorded:?}");
     assert!(failed[0].starts_with("Warning FailedSync : error determining status: "), "{failed:?}");

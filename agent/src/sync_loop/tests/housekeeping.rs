@@ -109,7 +109,7 @@ async fn pod_readded_while_terminating_starts_at_next_housekeeping() {
 
 /// The restarts, the code of the last exit, and the seconds at which the pod counts as started and as initialized, for a pod that
 /// is re-created this many seconds after its removal at 10.5 s.
-async fn came_back(source: Option<&str>, after: f64) -> (i32, Option<i32>, u64, u64) {
+async fn recreate_after(source: Option<&str>, after: f64) -> (i32, Option<i32>, u64, u64) {
     let scene = Scene::as_kubelet();
     scene.fake.image("slow", slow(5));
     let pod = pod("u1", "slow", "Always");
@@ -147,7 +147,7 @@ async fn readded_pod_continues_from_its_status_unless_that_is_removed(
     #[case] after: f64,
     #[case] expected: (i32, Option<i32>, u64, u64),
 ) {
-    assert_eq!(came_back(source, after).await, expected);
+    assert_eq!(recreate_after(source, after).await, expected);
 }
 
 #[tokio::test(start_paused = true)]

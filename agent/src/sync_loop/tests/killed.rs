@@ -111,7 +111,7 @@ impl Play {
                 }
             };
             tokio::select! {
-                at = killed => self.bury(at).await,
+                at = killed => self.end_killed_agent(at).await,
                 () = tokio::time::sleep(seconds(left)) => {
                     if self.restart_at == Some(wake) {
                         self.restart_at = None;
@@ -127,7 +127,7 @@ impl Play {
     }
 
     /// Ends every task of the killed agent.
-    async fn bury(&mut self, at: KilledAt) {
+    async fn end_killed_agent(&mut self, at: KilledAt) {
         self.first = None;
         self.killed = Some(at);
         self.restarts = self.reported_restarts();

@@ -5,7 +5,7 @@ use rstest::rstest;
 use super::*;
 
 /// A pod that requests all CPUs of the node.
-fn greedy(uid: &str, image: &str, priority: i32) -> Pod {
+fn all_cpus_pod(uid: &str, image: &str, priority: i32) -> Pod {
     let cpus = crate::shared::online_cpus().to_string();
     let app = container_with("app", image, "resources", json!({"requests": {"cpu": cpus}}));
     let grace = 5;
@@ -21,7 +21,7 @@ const CRITICAL: i32 = 2_000_000_000;
 async fn critical_pod_starts_when_its_victim_has_ended() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
-    let (victim, critical) = (greedy("u1", "deaf", 0), greedy("u2", "app", CRITICAL));
+    let (victim, critical) = (all_cpus_pod("u1", "deaf", 0), all_cpus_pod("u2", "app", CRITICAL));
     let bystander = pod("u3", "app", "Always");
     scene.want(&[victim.clone(), bystander.clone()]);
     scene.until_running("u1").await;
@@ -54,7 +54,7 @@ async fn critical_pod_starts_when_its_victim_has_ended() {
 async fn evicted_pod_that_exceeds_its_grace_period_is_reported() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
-    let (victim, critical) = (greedy("u1", "app", 0), greedy("u2", "app", CRITICAL));
+    let (victim, critical) = (all_cpus_pod("u1", "app", 0), all_cpus_pod("u2", "app", CRITICAL));
     scene.want(std::slice::from_ref(&victim));
     scene.until_running("u1").await;
     for call in ["StopContainer", "StopPodSandbox"] {
@@ -84,7 +84,7 @@ async fn critical_pod_without_preemptable_pods_is_rejected(
     #[case] reason: &str,
 ) {
     let scene = Scene::new();
-    let pods = [greedy("u1", "app", running), greedy("u2", "app", new)];
+    let pods = [all_cpus_pod("u1", "app", running), all_cpus_pod("u2", "app", new)];
     scene.want(&pods[..1]);
     scene.until_running("u1").await;
     scene.want(&pods);
