@@ -148,7 +148,7 @@ pub mod storage {
 
     pub mod claim_directories;
     pub mod drivers;
-    mod only_pod;
+    mod read_write_once_pod;
     pub mod volumes;
 }
 

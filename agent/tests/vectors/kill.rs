@@ -79,7 +79,7 @@ fn agree(ours: &Value, expected: &Value) -> Result<(), String> {
 }
 
 #[derive(Clone, Default)]
-struct Fate {
+struct StopTimes {
     pre_stop_at: Option<f64>,
     stop_at: Option<f64>,
     grace: Option<i64>,
@@ -88,7 +88,7 @@ struct Fate {
 }
 
 struct Run {
-    targets: Vec<(StopTarget, Fate)>,
+    targets: Vec<(StopTarget, StopTimes)>,
 }
 
 /// Simulates the plan in virtual time: hooks first, then each target after its dependencies.
@@ -97,33 +97,36 @@ fn run(plan: &KillPlan, case: &Case) -> Run {
         .iter()
         .map(|seen| (read::text(&seen["id"]), seen))
         .collect();
-    let mut fates: BTreeMap<&str, Fate> = BTreeMap::new();
-    while fates.len() < plan.targets.len() {
-        let before = fates.len();
+    let mut all_stop_times: BTreeMap<&str, StopTimes> = BTreeMap::new();
+    while all_stop_times.len() < plan.targets.len() {
+        let before = all_stop_times.len();
         for target in &plan.targets {
-            let others: Option<Vec<&Fate>> =
-                target.waits_for.iter().map(|name| fates.get(name.as_str())).collect();
-            let Some(others) = others.filter(|_| !fates.contains_key(target.name.as_str())) else {
+            let others: Option<Vec<&StopTimes>> =
+                target.waits_for.iter().map(|name| all_stop_times.get(name.as_str())).collect();
+            let Some(others) =
+                others.filter(|_| !all_stop_times.contains_key(target.name.as_str()))
+            else {
                 continue;
             };
             // A container whose stop failed keeps running; the others wait for it up to the wait limit.
-            let free_at = others
-                .iter()
-                .map(|fate| if fate.failed { f64::INFINITY } else { fate.done_at.unwrap() });
-            let fate = fate(target, facts[target.id.as_str()], free_at.fold(0.0, f64::max));
-            fates.insert(&target.name, fate);
+            let free_at = others.iter().map(|stop_times| {
+                if stop_times.failed { f64::INFINITY } else { stop_times.done_at.unwrap() }
+            });
+            let stop_times =
+                stop_times(target, facts[target.id.as_str()], free_at.fold(0.0, f64::max));
+            all_stop_times.insert(&target.name, stop_times);
         }
-        assert!(fates.len() > before, "the targets wait for each other");
+        assert!(all_stop_times.len() > before, "the targets wait for each other");
     }
     let targets = plan
         .targets
         .iter()
-        .map(|target| (target.clone(), fates[target.name.as_str()].clone()))
+        .map(|target| (target.clone(), all_stop_times[target.name.as_str()].clone()))
         .collect();
     Run { targets }
 }
 
-fn fate(target: &StopTarget, facts: &Value, free_at: f64) -> Fate {
+fn stop_times(target: &StopTarget, facts: &Value, free_at: f64) -> StopTimes {
     let span = |seconds: f64| SignedDuration::from_millis((seconds * 1000.0).round() as i64);
     let hook = if target.pre_stop {
         // A sleep hook takes its seconds; every other hook takes none.
@@ -136,7 +139,7 @@ fn fate(target: &StopTarget, facts: &Value, free_at: f64) -> Fate {
     let needed = facts["exitAfter"].as_f64().unwrap().min(grace as f64);
     let error = read::text(&facts["stopError"]);
     let stop_at = hook + waited;
-    Fate {
+    StopTimes {
         pre_stop_at: target.pre_stop.then_some(0.0),
         stop_at: Some(stop_at),
         grace: Some(grace),
@@ -147,34 +150,34 @@ fn fate(target: &StopTarget, facts: &Value, free_at: f64) -> Fate {
 
 impl Run {
     fn end(&self) -> f64 {
-        self.targets.iter().filter_map(|(_, fate)| fate.done_at).fold(0.0, f64::max)
+        self.targets.iter().filter_map(|(_, stop_times)| stop_times.done_at).fold(0.0, f64::max)
     }
 
     fn words(&self) -> Value {
         let mut stages: BTreeMap<i64, BTreeSet<&str>> = BTreeMap::new();
         let mut failed: Vec<&str> = Vec::new();
         let mut containers = Vec::new();
-        for (target, fate) in &self.targets {
+        for (target, stop_times) in &self.targets {
             let mut words = Map::new();
             words.insert("name".to_owned(), json!(target.name));
             words.insert("id".to_owned(), json!(target.id.as_str()));
             for (what, at) in [
-                ("preStopAt", fate.pre_stop_at),
-                ("stopAt", fate.stop_at),
-                ("doneAt", fate.done_at),
+                ("preStopAt", stop_times.pre_stop_at),
+                ("stopAt", stop_times.stop_at),
+                ("doneAt", stop_times.done_at),
             ] {
                 if let Some(at) = at {
                     words.insert(what.to_owned(), pods::seconds(at));
                 }
             }
-            if let Some(grace) = fate.grace {
+            if let Some(grace) = stop_times.grace {
                 words.insert("graceSeconds".to_owned(), json!(grace));
             }
             containers.push(Value::Object(words));
-            if let Some(at) = fate.stop_at {
+            if let Some(at) = stop_times.stop_at {
                 stages.entry((at * 1000.0).round() as i64).or_default().insert(&target.name);
             }
-            if fate.failed {
+            if stop_times.failed {
                 failed.push(&target.name);
             }
         }

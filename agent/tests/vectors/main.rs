@@ -6,11 +6,11 @@ mod backoff;
 #[path = "../../../tests/vectors/compare.rs"]
 mod compare;
 mod config;
+mod container_environment;
 #[path = "../../../tests/vectors/document.rs"]
 mod document;
 mod eviction;
 mod images;
-mod inside;
 #[path = "../../../tests/vectors/judge.rs"]
 mod judge;
 mod kill;
@@ -37,10 +37,10 @@ const SETS: &[Set] = &[
     status::PHASE,
     status::STATUS,
     static_pod_dirs::SET,
-    inside::EXPANSION,
-    inside::ENVIRONMENT,
-    inside::HOSTS,
-    inside::DNS,
+    container_environment::EXPANSION,
+    container_environment::ENVIRONMENT,
+    container_environment::HOSTS,
+    container_environment::DNS,
     mounts::SET,
     resources::CPU,
     resources::QOS,

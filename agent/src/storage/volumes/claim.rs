@@ -111,7 +111,7 @@ impl Claims {
                 continue;
             };
             let claim = ClaimName::new(pod.namespace(), source.claim_name.clone());
-            if let Err(error) = self.directories.take(&claim, pod_dir) {
+            if let Err(error) = self.directories.release(&claim, pod_dir) {
                 tracing::warn!(%claim, error = &error as &dyn std::error::Error, "failed to release claim; other pods cannot use it until its pod is removed");
             }
         }
@@ -138,7 +138,7 @@ impl Claims {
             let volume = volume.metadata.name.clone().unwrap_or_default();
             return Err(VolumeError::NodeAffinity { volume });
         }
-        if is_for_one_pod(claim) && !self.directories.give(name, pod_dir)? {
+        if is_for_one_pod(claim) && !self.directories.acquire(name, pod_dir)? {
             return Err(ClaimError::OfAnotherPod.into());
         }
         Ok(BoundTo::Volume(Box::new(PersistentVolume::clone(volume))))
@@ -154,7 +154,7 @@ impl Claims {
         let claim = objects.persistent_volume_claim(&name.namespace, &name.name);
         let claim = claim.ok_or_else(|| ClaimError::NotFound { claim: name.clone() })?;
         let bound = self.bind(&claim, objects)?;
-        if is_for_one_pod(&claim) && !self.directories.give(name, pod_dir)? {
+        if is_for_one_pod(&claim) && !self.directories.acquire(name, pod_dir)? {
             return Err(ClaimError::OfAnotherPod.into());
         }
         match bound {

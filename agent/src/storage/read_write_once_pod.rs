@@ -18,24 +18,24 @@ impl ClaimDirectories {
     ///
     /// # Errors
     /// If the file cannot be read or written.
-    pub(crate) fn give(&self, claim: &ClaimName, pod: &Path) -> Result<bool, DirectoryError> {
+    pub(crate) fn acquire(&self, claim: &ClaimName, pod: &Path) -> Result<bool, DirectoryError> {
         private::make(self.base())?;
         let path = self.directory(claim).join(FILE);
-        let given = open(&path).and_then(|file| give(file, pod));
-        given.map_err(DirectoryError::io("write", &path))
+        let acquired = open(&path).and_then(|file| acquire(file, pod));
+        acquired.map_err(DirectoryError::io("write", &path))
     }
 
     /// Releases a claim of the pod with this directory, if the pod has it.
     ///
     /// # Errors
     /// If the file cannot be read or written.
-    pub(crate) fn take(&self, claim: &ClaimName, pod: &Path) -> Result<(), DirectoryError> {
+    pub(crate) fn release(&self, claim: &ClaimName, pod: &Path) -> Result<(), DirectoryError> {
         let path = self.directory(claim).join(FILE);
         if !path.exists() {
             return Ok(());
         }
-        let taken = open(&path).and_then(|file| take(file, pod));
-        taken.map_err(DirectoryError::io("write", &path))
+        let released = open(&path).and_then(|file| release(file, pod));
+        released.map_err(DirectoryError::io("write", &path))
     }
 }
 
@@ -49,7 +49,7 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn give(mut file: File, pod: &Path) -> io::Result<bool> {
+fn acquire(mut file: File, pod: &Path) -> io::Result<bool> {
     let pod = std::path::absolute(pod)?;
     let owner = owner(&mut file)?;
     if owner == pod {
@@ -64,7 +64,7 @@ fn give(mut file: File, pod: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-fn take(mut file: File, pod: &Path) -> io::Result<()> {
+fn release(mut file: File, pod: &Path) -> io::Result<()> {
     if owner(&mut file)? == std::path::absolute(pod)? {
         file.set_len(0)?;
     }
@@ -91,20 +91,20 @@ mod tests {
         let [one, other] = ["one", "other"].map(|name| root.path().join(name));
         fs::create_dir(&one).unwrap();
         fs::create_dir(&other).unwrap();
-        let gives = |pod: &Path| directories.give(&claim, pod).unwrap();
-        assert!(gives(&one));
-        assert!(gives(&one), "again");
-        assert!(!gives(&other));
+        let acquires = |pod: &Path| directories.acquire(&claim, pod).unwrap();
+        assert!(acquires(&one));
+        assert!(acquires(&one), "again");
+        assert!(!acquires(&other));
         // A pod cannot release a claim that it does not have.
-        directories.take(&claim, &other).unwrap();
-        assert!(!gives(&other));
-        directories.take(&claim, &one).unwrap();
-        assert!(gives(&other));
-        assert!(!gives(&one));
+        directories.release(&claim, &other).unwrap();
+        assert!(!acquires(&other));
+        directories.release(&claim, &one).unwrap();
+        assert!(acquires(&other));
+        assert!(!acquires(&one));
         fs::remove_dir(&other).unwrap();
-        assert!(gives(&one), "the directory of the other pod is gone");
+        assert!(acquires(&one), "the directory of the other pod is gone");
         let unknown = ClaimName::new("default", "unknown");
-        directories.take(&unknown, &one).unwrap();
+        directories.release(&unknown, &one).unwrap();
         assert_eq!(directories.list().unwrap(), [], "no volume is made for it");
     }
 }
