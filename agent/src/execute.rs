@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::until;
 use crate::cri::{Code, CriError, ListedContainer, ListedState, PodRef};
-use crate::decide::plan::effects::Done;
+use crate::decide::plan::effects::CompletedCall;
 use crate::decide::plan::{Blocks, HoldKey, PodPlan, Reset, SandboxStep, Start, Stop, When};
 use crate::decide::resize::files::ActuatedRecord;
 use crate::observed::{ContainerId, Observed, ObservedContainer, SandboxId};
@@ -45,7 +45,7 @@ pub(crate) enum Progress {
     /// The container's postStart hook has failed, with this message: the container will be stopped.
     HookFailed(String, String),
     /// A call succeeded.
-    Done(Done),
+    Done(CompletedCall),
     /// The pod's volumes are prepared.
     Mounted,
     /// Volumes could not be prepared.
@@ -196,7 +196,7 @@ impl Job {
         let mut stopped = true;
         for id in &plan.stop_sandboxes {
             match stop_sandbox(&self.shared, id).await {
-                Ok(()) => self.send(Progress::Done(Done::StopSandbox(id.clone()))),
+                Ok(()) => self.send(Progress::Done(CompletedCall::StopSandbox(id.clone()))),
                 Err(error) => {
                     let message = format!("failed to stop sandbox: {error}");
                     self.send(Progress::Failed(pod_failure("KillPodSandboxError", message)));
@@ -224,7 +224,7 @@ impl Job {
         }
         for target in &stop.plan.targets {
             if failed.iter().all(|failure| failure.id != target.id) {
-                self.send(Progress::Done(Done::Stop {
+                self.send(Progress::Done(CompletedCall::Stop {
                     name: target.name.clone(),
                     id: target.id.clone(),
                 }));
@@ -281,7 +281,7 @@ impl Job {
         }
         let removed = self.shared.cri.remove_container(&reset.id).await;
         match removed {
-            Ok(()) => self.send(Progress::Done(Done::Remove {
+            Ok(()) => self.send(Progress::Done(CompletedCall::Remove {
                 name: reset.name.clone(),
                 id: reset.id.clone(),
             })),
@@ -335,7 +335,7 @@ pub(crate) fn first_ip(pod: &Pod, shared: &Shared, observed: &Observed) -> Optio
 #[derive(Debug, Default)]
 pub(crate) struct PodStopped {
     /// The successful calls.
-    pub(crate) done: Vec<Done>,
+    pub(crate) done: Vec<CompletedCall>,
     /// The errors of failed calls.
     pub(crate) errors: Vec<String>,
 }
@@ -349,14 +349,14 @@ pub(crate) async fn stop_pod(killer: &Killer, stop: &Stop, sandboxes: &[SandboxI
             Some(failure) => stopped
                 .errors
                 .push(format!("failed to stop container {}: {}", failure.name, failure.error)),
-            None => {
-                stopped.done.push(Done::Stop { name: target.name.clone(), id: target.id.clone() })
-            }
+            None => stopped
+                .done
+                .push(CompletedCall::Stop { name: target.name.clone(), id: target.id.clone() }),
         }
     }
     for id in sandboxes {
         match stop_sandbox(&killer.shared, id).await {
-            Ok(()) => stopped.done.push(Done::StopSandbox(id.clone())),
+            Ok(()) => stopped.done.push(CompletedCall::StopSandbox(id.clone())),
             Err(error) => stopped.errors.push(format!("failed to stop sandbox: {error}")),
         }
     }

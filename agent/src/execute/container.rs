@@ -10,7 +10,7 @@ use super::kill::{Killer, kill_requested};
 use super::sandbox::SandboxContext;
 use super::{Failure, Job, Progress, chain, hook, runtime_message, timed};
 use crate::cri::CriError;
-use crate::decide::plan::effects::Done;
+use crate::decide::plan::effects::CompletedCall;
 use crate::decide::plan::{HoldKey, ProcessTarget, Start, stop};
 use crate::decide::resize::actuated::{Actuated, CpuMemory};
 use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy};
@@ -220,7 +220,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     shared.measures.count(Counted::Started(kind_name(start.kind)));
     job.send(Progress::Started(start.name.clone(), took));
     link_log(job, sandbox, &spec, &id);
-    job.send(Progress::Done(Done::Start {
+    job.send(Progress::Done(CompletedCall::Start {
         name: start.name.clone(),
         id: id.clone(),
         backoff_key: start.backoff_key.clone(),

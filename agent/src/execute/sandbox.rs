@@ -5,7 +5,7 @@ use compact::Map;
 use super::{Failure, Job, MountFailure, NoSandbox, Progress, chain, pod_failure, volumes};
 use crate::cri::CriError;
 use crate::decide::plan::SandboxStep;
-use crate::decide::plan::effects::Done;
+use crate::decide::plan::effects::CompletedCall;
 use crate::decide::resize::actuated::{Actuated, has_resources};
 use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy};
 use crate::managers::claims::has_claims;
@@ -201,7 +201,7 @@ impl Job {
                 return Err(failure(&error).into());
             }
         };
-        self.send(Progress::Done(Done::RunSandbox(id.clone())));
+        self.send(Progress::Done(CompletedCall::RunSandbox(id.clone())));
         if has_resources(&self.pod) {
             let made = Actuated::new(&self.pod, &self.shared.node);
             let change = |now: &mut Actuated| (now.pod, now.cgroup) = (made.pod, made.cgroup);

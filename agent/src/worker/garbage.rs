@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Worker;
 use crate::cri::CriError;
 use crate::decide::plan::HoldKey;
-use crate::decide::plan::effects::Done;
+use crate::decide::plan::effects::CompletedCall;
 use crate::observed::{ContainerState, Observed};
 use crate::reporting::causes::Causes;
 use crate::upkeep::gc::collector::remove_dead;
@@ -58,7 +58,7 @@ impl Worker {
                 let dirs = self.dirs.clone();
                 blocking(move || dirs.remove_log(&log)).await;
             }
-            self.observation.expected.add(Done::Remove { name, id });
+            self.observation.expected.add(CompletedCall::Remove { name, id });
         }
         for id in garbage.sandboxes {
             self.stabilization.forget(id.as_str());
@@ -67,7 +67,7 @@ impl Worker {
                 self.defer(HoldKey::Sandbox(id));
                 failed = true;
             } else {
-                self.observation.expected.add(Done::RemoveSandbox(id));
+                self.observation.expected.add(CompletedCall::RemoveSandbox(id));
             }
         }
         let causes = Causes::pod("garbage was collected");

@@ -6,7 +6,7 @@ use super::Worker;
 use super::start_errors::{CLAIMS_FAILED, jittered};
 use crate::clock::after;
 use crate::decide::plan::HoldKey;
-use crate::decide::plan::effects::{self, Done, WithoutEffect};
+use crate::decide::plan::effects::{self, CompletedCall, IneffectiveCall};
 use crate::execute::{Failure, Progress};
 use crate::observed::{ContainerId, Observed};
 use crate::reporting::causes::Causes;
@@ -16,14 +16,14 @@ use crate::reporting::report::ContainerPhase;
 #[derive(Debug, Default)]
 pub(super) struct Expected {
     /// The calls that succeeded.
-    done: Vec<Done>,
+    done: Vec<CompletedCall>,
     /// Containers that were created but failed to start or to stay. If one has exited, its exit counts for the crash back-off,
     /// which replaces the hold of its start.
     failed_attempts: Vec<(ContainerId, HoldKey)>,
 }
 
 impl Expected {
-    pub(super) fn add(&mut self, done: Done) {
+    pub(super) fn add(&mut self, done: CompletedCall) {
         self.done.push(done);
     }
 }
@@ -58,11 +58,11 @@ impl Worker {
                 self.hooks.failed.add(Causes::stopped(&name, &why));
             }
             Progress::Done(done) => {
-                if let Done::Start { backoff_key, .. } = &done {
+                if let CompletedCall::Start { backoff_key, .. } = &done {
                     let key = HoldKey::Start(backoff_key.clone());
                     self.history.holds.release(&key);
                 }
-                if matches!(done, Done::RunSandbox(_)) {
+                if matches!(done, CompletedCall::RunSandbox(_)) {
                     self.publish_sandbox_ready();
                 }
                 self.observation.expected.add(done);
@@ -154,7 +154,7 @@ impl Worker {
             }
         }
         for without_effect in effects::without_effect(&expected.done, observed) {
-            let WithoutEffect { key, container, reason, message } = without_effect;
+            let IneffectiveCall { key, container, reason, message } = without_effect;
             // Not even an event ends the hold: the call may never have an effect.
             let until = after(self.shared.clock.now(), self.next_retry());
             self.record_progress(Progress::Failed(Failure {

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::phase::PhaseEvent;
 use super::{FINISHED, PodUpdate, Worker, latest};
 use crate::clock::after;
-use crate::decide::plan::effects::{self, Done};
+use crate::decide::plan::effects::{self, CompletedCall};
 use crate::decide::plan::stop::{ORPHAN_GRACE, orphan};
 use crate::decide::plan::terminate::effective_grace;
 use crate::decide::plan::{self};
@@ -167,7 +167,7 @@ impl Worker {
     }
 
     /// Whether the last calls had no effect, so that repeating them immediately would have none either. Reports this.
-    fn repeats(&mut self, done: &[Done], observed: &Observed) -> bool {
+    fn repeats(&mut self, done: &[CompletedCall], observed: &Observed) -> bool {
         let without_effect = effects::without_effect(done, observed);
         for call in &without_effect {
             tracing::warn!(
@@ -327,7 +327,7 @@ impl Worker {
                     failed = true;
                 } else {
                     self.remove_log(container).await;
-                    done.push(Done::Remove {
+                    done.push(CompletedCall::Remove {
                         name: container.name.clone(),
                         id: container.id.clone(),
                     });
@@ -339,7 +339,7 @@ impl Worker {
                 {
                     failed = true;
                 } else {
-                    done.push(Done::RemoveSandbox(sandbox.id.clone()));
+                    done.push(CompletedCall::RemoveSandbox(sandbox.id.clone()));
                 }
             }
             if observed.containers.is_empty() && sandboxes.is_empty() {

@@ -6,7 +6,7 @@ use crate::observed::{ContainerId, ContainerState, Observed, SandboxId};
 
 /// A call that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum CompletedCall {
     /// RunPodSandbox.
     RunSandbox(SandboxId),
     /// StopPodSandbox.
@@ -40,7 +40,7 @@ pub enum Done {
 
 /// A call that succeeded without effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WithoutEffect {
+pub struct IneffectiveCall {
     /// The action to defer.
     pub key: HoldKey,
     /// The container; `None` for the pod as a whole.
@@ -52,39 +52,39 @@ pub struct WithoutEffect {
 }
 
 /// The calls that had no effect. `observed` is the state after the calls.
-pub fn without_effect(done: &[Done], observed: &Observed) -> Vec<WithoutEffect> {
+pub fn without_effect(done: &[CompletedCall], observed: &Observed) -> Vec<IneffectiveCall> {
     done.iter().filter_map(|done| one_without_effect(done, observed)).collect()
 }
 
-fn one_without_effect(done: &Done, observed: &Observed) -> Option<WithoutEffect> {
+fn one_without_effect(done: &CompletedCall, observed: &Observed) -> Option<IneffectiveCall> {
     let container = |id: &ContainerId| observed.containers.iter().find(|seen| seen.id == *id);
     let sandbox = |id: &SandboxId| observed.sandboxes.iter().find(|seen| seen.id == *id);
-    let of_pod = |key, reason, message: &str| WithoutEffect {
+    let of_pod = |key, reason, message: &str| IneffectiveCall {
         key,
         container: None,
         reason,
         message: message.to_owned(),
     };
-    let of_container = |name: &String, key, reason, message: &str| WithoutEffect {
+    let of_container = |name: &String, key, reason, message: &str| IneffectiveCall {
         key,
         container: Some(name.clone()),
         reason,
         message: message.to_owned(),
     };
     match done {
-        Done::RunSandbox(id) => (!sandbox(id).is_some_and(|seen| seen.ready)).then(|| {
+        CompletedCall::RunSandbox(id) => (!sandbox(id).is_some_and(|seen| seen.ready)).then(|| {
             let message = "RunPodSandbox succeeded, but the sandbox is not ready";
             of_pod(HoldKey::Pod, "CreatePodSandboxError", message)
         }),
-        Done::StopSandbox(id) => sandbox(id).is_some_and(|seen| seen.ready).then(|| {
+        CompletedCall::StopSandbox(id) => sandbox(id).is_some_and(|seen| seen.ready).then(|| {
             let message = "StopPodSandbox succeeded, but the sandbox is still ready";
             of_pod(HoldKey::Pod, "KillPodSandboxError", message)
         }),
-        Done::RemoveSandbox(id) => sandbox(id).map(|_| {
+        CompletedCall::RemoveSandbox(id) => sandbox(id).map(|_| {
             let message = "RemovePodSandbox succeeded, but the sandbox still exists";
             of_pod(HoldKey::Sandbox(id.clone()), "KillPodSandboxError", message)
         }),
-        Done::Start { name, id, backoff_key } => {
+        CompletedCall::Start { name, id, backoff_key } => {
             let was_started =
                 container(id).is_some_and(|seen| seen.state != ContainerState::Created);
             (!was_started).then(|| {
@@ -93,14 +93,14 @@ fn one_without_effect(done: &Done, observed: &Observed) -> Option<WithoutEffect>
                 of_container(name, key, "RunContainerError", message)
             })
         }
-        Done::Stop { name, id } => {
+        CompletedCall::Stop { name, id } => {
             container(id).is_some_and(|seen| seen.state.is_running()).then(|| {
                 let message = "StopContainer succeeded, but the container is still running";
                 let key = HoldKey::Container(id.clone());
                 of_container(name, key, "KillContainerError", message)
             })
         }
-        Done::Remove { name, id } => container(id).map(|_| {
+        CompletedCall::Remove { name, id } => container(id).map(|_| {
             let message = "RemoveContainer succeeded, but the container still exists";
             let key = HoldKey::Container(id.clone());
             of_container(name, key, "KillContainerError", message)
@@ -127,16 +127,20 @@ mod tests {
         let running = || Some(fixtures::running());
         let (name, id) = ("app".to_owned(), ContainerId::new("c"));
         let sandbox = SandboxId::new("s");
-        let start = Done::Start { name: name.clone(), id: id.clone(), backoff_key: "k".to_owned() };
-        let stop = Done::Stop { name: name.clone(), id: id.clone() };
-        let remove = Done::Remove { name, id };
+        let start = CompletedCall::Start {
+            name: name.clone(),
+            id: id.clone(),
+            backoff_key: "k".to_owned(),
+        };
+        let stop = CompletedCall::Stop { name: name.clone(), id: id.clone() };
+        let remove = CompletedCall::Remove { name, id };
         let created = || Some(ContainerState::Created);
         let table = [
-            (Done::RunSandbox(sandbox.clone()), observed(true, None), false),
-            (Done::RunSandbox(sandbox.clone()), observed(false, None), true),
-            (Done::StopSandbox(sandbox.clone()), observed(false, None), false),
-            (Done::StopSandbox(sandbox.clone()), observed(true, None), true),
-            (Done::RemoveSandbox(sandbox), observed(false, None), true),
+            (CompletedCall::RunSandbox(sandbox.clone()), observed(true, None), false),
+            (CompletedCall::RunSandbox(sandbox.clone()), observed(false, None), true),
+            (CompletedCall::StopSandbox(sandbox.clone()), observed(false, None), false),
+            (CompletedCall::StopSandbox(sandbox.clone()), observed(true, None), true),
+            (CompletedCall::RemoveSandbox(sandbox), observed(false, None), true),
             (start.clone(), observed(true, running()), false),
             (start.clone(), observed(true, Some(ContainerState::Unknown)), false),
             (start.clone(), observed(true, created()), true),
