@@ -59,5 +59,5 @@ pub trait VolumeCluster: Send + Sync {
     fn set_in_use(&self, volumes: Set<String>);
 
     /// Waits until the node's status lists a volume as in use. Cancel-safe.
-    async fn in_use_is_shown(&self, volume: &str);
+    async fn wait_until_reported_in_use(&self, volume: &str);
 }

@@ -165,7 +165,7 @@ mod tests {
 
         fn set_in_use(&self, _volumes: Set<String>) {}
 
-        async fn in_use_is_shown(&self, _volume: &str) {}
+        async fn wait_until_reported_in_use(&self, _volume: &str) {}
     }
 
     fn at(second: i64) -> Timestamp {

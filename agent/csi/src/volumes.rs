@@ -165,7 +165,7 @@ impl Volumes {
     async fn attached(&self, key: &VolumeKey) -> Result<Strings, String> {
         // Until the node's status lists the volume, the controller may detach it.
         let name = key.unique_name();
-        let shown = timeout(SHOWN, self.cluster.in_use_is_shown(&name)).await;
+        let shown = timeout(SHOWN, self.cluster.wait_until_reported_in_use(&name)).await;
         shown.map_err(|_| format!("the node's status does not show yet that {name} is in use"))?;
         let name = key.attachment(&self.node);
         let Some(attachment) = self.cluster.attachment(&name).await? else {

@@ -3,13 +3,13 @@
 //! It uses the HTTPS client that also pulls images. Objects are JSON values as the server sent them, so that unknown fields are
 //! preserved; the few types that the agent needs are decoded where they are used.
 
-mod any_server;
 mod backoff;
 mod counts;
 mod error;
 mod exec;
 mod exec_credential;
 mod files;
+mod insecure;
 mod kubeconfig;
 mod kubeconfig_file;
 mod rate;

@@ -78,7 +78,7 @@ use node::addresses::NodeAddresses;
 use node::facts::{NodeFacts, Registration};
 pub use node::limits::NodeLimits;
 use node::machine::boot_time;
-use node::pod_cidr::{self, ToldRanges};
+use node::pod_cidr::{self, SentPodCidrs};
 use node::startup::NodeStartup;
 pub use node::startup::StartupDurations;
 pub use node::status::VERSION;
@@ -92,7 +92,7 @@ use pods::writer::{WriteDelays, Writer};
 use resource_claims::ClusterClaims;
 pub use services::ServiceProxy;
 use services::Services;
-pub use view::{CertificateState, ClusterView, ClusterVolume, VolumePlace};
+pub use view::{CertificateState, ClusterView, ClusterVolume, VolumeLocation};
 use volumes::ClusterVolumes;
 
 /// The settings of the node's registration and status.
@@ -173,7 +173,7 @@ pub struct ClusterNode {
     objects: Mutex<Option<Objects>>,
     registry: Registry,
     store: Arc<ObjectStore>,
-    told: ToldRanges,
+    sent_cidrs: SentPodCidrs,
     limits: NodeLimits,
     in_use: VolumesInUse,
     services: Option<(ServiceProxy, Arc<dyn ServiceNetwork>)>,
@@ -206,7 +206,7 @@ impl ClusterNode {
             registry: objects.registry(),
             objects: Mutex::new(Some(objects)),
             store,
-            told: ToldRanges::default(),
+            sent_cidrs: SentPodCidrs::default(),
             limits: NodeLimits::default(),
             in_use: VolumesInUse::default(),
             services: None,
@@ -284,7 +284,7 @@ impl Cluster for ClusterNode {
     }
 
     async fn register(&self, pods: &[Pod]) {
-        self.registry.register(pods, self.told.subscribe()).await;
+        self.registry.register(pods, self.sent_cidrs.subscribe()).await;
     }
 
     async fn sync_objects(
@@ -333,7 +333,7 @@ impl Cluster for ClusterNode {
         };
         // The timeout is the interval until the next heartbeat, and heartbeats bypass the rate limit.
         let heartbeats =
-            self.client.with_rate(Rate::UNLIMITED).with_limit(status.period.min(status.lease));
+            self.client.with_rate(Rate::UNLIMITED).with_timeout(status.period.min(status.lease));
         let (node_events, of_node) = mpsc::unbounded_channel();
         let event_rate = self.settings.event_rate.unwrap_or(Rate::UNLIMITED);
         let events = Events::new(self.client.with_rate(event_rate), &name, self.known.subscribe());
@@ -358,8 +358,8 @@ impl Cluster for ClusterNode {
             store: Arc::clone(&self.store),
             limits: self.limits.clone(),
         });
-        let (store, told) = (Arc::clone(&self.store), self.told.clone());
-        let ranges = pod_cidr::run(store, cri, told, self.limits.clone());
+        let (store, sent_cidrs) = (Arc::clone(&self.store), self.sent_cidrs.clone());
+        let ranges = pod_cidr::run(store, cri, sent_cidrs, self.limits.clone());
         let mirrors = MirrorWriter::new(self.client.clone(), &name);
         let mirrored = MirrorInputs {
             view: view.clone(),

@@ -7,7 +7,7 @@ use dra::ClaimCluster;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use crate::client::ApiClient;
-use crate::volumes::said;
+use crate::volumes::error_chain;
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
@@ -35,7 +35,7 @@ fn selector(node: &str, driver: Option<&str>) -> String {
 impl ClaimCluster for ClusterClaims {
     async fn claim(&self, namespace: &str, name: &str) -> Result<ResourceClaim, String> {
         let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}");
-        let found = self.client.get(&path, &[]).await.map_err(|error| said(&error))?;
+        let found = self.client.get(&path, &[]).await.map_err(|error| error_chain(&error))?;
         serde_json::from_value(found).map_err(|error| error.to_string())
     }
 
@@ -45,7 +45,7 @@ impl ClaimCluster for ClusterClaims {
             Ok(_) => Ok(()),
             // The cluster does not have the API.
             Err(error) if error.is_not_found() => Ok(()),
-            Err(error) => Err(said(&error)),
+            Err(error) => Err(error_chain(&error)),
         }
     }
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::watch;
 
-use crate::certificates::rotation::{Rotations, server_ends};
+use crate::certificates::rotation::{Rotations, server_certificate_expiry};
 use crate::client::{ApiClient, RequestCounts};
 use crate::node::startup::{NodeStartup, StartupDurations};
 use crate::pods::KnownPods;
@@ -35,7 +35,7 @@ pub struct ClusterView {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CertificateState {
     /// Expiry of the client certificate; `None`: no certificate.
-    pub client_ends: Option<Timestamp>,
+    pub client_expiry: Option<Timestamp>,
     /// Failed rotations of the client certificate; `None`: it is not rotated.
     pub client_failures: Option<u64>,
     /// Expiry of the serving certificate (`None` until it is issued), and failed rotations; `None`: the cluster does not sign it.
@@ -50,22 +50,22 @@ pub struct ClusterVolume {
     /// The claim, which is in the pod's namespace.
     pub claim: Option<String>,
     /// The volume's location.
-    pub place: VolumePlace,
+    pub location: VolumeLocation,
 }
 
 /// The location of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VolumePlace {
+pub enum VolumeLocation {
     /// At a path of the node.
     Local(PathBuf),
     /// The mount point of its driver, by its [`agent::storage::drivers::DriverVolume::spec_name`].
-    OfDriver(String),
+    Driver(String),
 }
 
 impl ClusterView {
     /// The uid of the static pod that the mirror pod of this uid represents; `None` if there is no such mirror pod.
     #[must_use]
-    pub fn shown_by(&self, uid: &str) -> Option<PodUid> {
+    pub fn static_pod_uid(&self, uid: &str) -> Option<PodUid> {
         let known = self.known.borrow();
         let pod = known.get(&PodUid::new(uid)).filter(|pod| is_mirror(pod))?;
         Some(reported_uid(pod))
@@ -101,10 +101,10 @@ impl ClusterView {
     #[must_use]
     pub fn certificates(&self) -> CertificateState {
         let of_server = |(directory, rotations): &(PathBuf, Rotations)| {
-            (server_ends(directory), rotations.failures())
+            (server_certificate_expiry(directory), rotations.failures())
         };
         CertificateState {
-            client_ends: self.client.certificate_ends(),
+            client_expiry: self.client.certificate_expiry(),
             client_failures: self.client_rotations.as_ref().map(Rotations::failures),
             server: self.server.as_ref().map(of_server),
         }
@@ -131,8 +131,8 @@ fn volumes(pod: &Pod, objects: &ObjectMap) -> Vec<ClusterVolume> {
     let found = volumes.filter_map(|volume| {
         let own_name = volume.name.clone();
         if volume.csi.is_some() {
-            let place = VolumePlace::OfDriver(own_name.clone());
-            return Some(ClusterVolume { volume: own_name, claim: None, place });
+            let location = VolumeLocation::Driver(own_name.clone());
+            return Some(ClusterVolume { volume: own_name, claim: None, location });
         }
         let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
             (Some(source), _) => source.claim_name.clone(),
@@ -141,12 +141,12 @@ fn volumes(pod: &Pod, objects: &ObjectMap) -> Vec<ClusterVolume> {
         };
         let bound = objects.bound_claim(namespace, &claim)?.as_ref().ok()?;
         let spec = bound.volume.spec.as_ref()?;
-        let place = match (&spec.local, &spec.csi) {
-            (Some(local), _) => VolumePlace::Local(PathBuf::from(&local.path)),
-            (None, Some(_)) => VolumePlace::OfDriver(bound.volume.metadata.name.clone()?),
+        let location = match (&spec.local, &spec.csi) {
+            (Some(local), _) => VolumeLocation::Local(PathBuf::from(&local.path)),
+            (None, Some(_)) => VolumeLocation::Driver(bound.volume.metadata.name.clone()?),
             (None, None) => return None,
         };
-        Some(ClusterVolume { volume: own_name, claim: Some(claim), place })
+        Some(ClusterVolume { volume: own_name, claim: Some(claim), location })
     });
     found.collect()
 }
@@ -183,17 +183,17 @@ mod tests {
             ]},
         });
         let found = volumes(&serde_json::from_value(pod).unwrap(), &objects);
-        let of_driver = |name: &str| VolumePlace::OfDriver(name.to_owned());
+        let of_driver = |name: &str| VolumeLocation::Driver(name.to_owned());
         let expected = [
             ("data", Some("data"), of_driver("pv")),
-            ("disk", Some("disk"), VolumePlace::Local(PathBuf::from("/mnt/ssd"))),
+            ("disk", Some("disk"), VolumeLocation::Local(PathBuf::from("/mnt/ssd"))),
             ("own", Some("p-own"), of_driver("of-pod")),
             ("inline", None, of_driver("inline")),
         ];
-        let expected = expected.map(|(volume, claim, place)| ClusterVolume {
+        let expected = expected.map(|(volume, claim, location)| ClusterVolume {
             volume: volume.to_owned(),
             claim: claim.map(str::to_owned),
-            place,
+            location,
         });
         assert_eq!(found, expected);
     }

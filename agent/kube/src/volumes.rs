@@ -43,19 +43,19 @@ pub(crate) struct ClusterVolumes {
     node: String,
     in_use: VolumesInUse,
     /// Serializes changes of the node and its CSINode.
-    writing: tokio::sync::Mutex<()>,
+    write_lock: tokio::sync::Mutex<()>,
 }
 
 impl ClusterVolumes {
     pub(crate) fn new(client: ApiClient, node: &str, in_use: VolumesInUse) -> Self {
-        Self { client, node: node.to_owned(), in_use, writing: tokio::sync::Mutex::default() }
+        Self { client, node: node.to_owned(), in_use, write_lock: tokio::sync::Mutex::default() }
     }
 
     async fn object<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, String> {
         match self.client.get(path, &[]).await {
             Ok(value) => serde_json::from_value(value).map(Some).map_err(|error| error.to_string()),
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(said(&error)),
+            Err(error) => Err(error_chain(&error)),
         }
     }
 
@@ -65,13 +65,13 @@ impl ClusterVolumes {
         change: impl Fn(&Value) -> Result<Value, String>,
     ) -> Result<(), String> {
         let path = registration::path(&self.node);
-        let before = self.client.get(&path, &[]).await.map_err(|error| said(&error))?;
+        let before = self.client.get(&path, &[]).await.map_err(|error| error_chain(&error))?;
         let after = change(&before)?;
         let patch = patch(&before, &after).map_err(|error| error.to_string())?;
         if let Some(patch) = patch {
             let path = format!("{path}/status");
             let kind = PatchKind::StrategicMerge;
-            self.client.patch(&path, kind, &patch).await.map_err(|error| said(&error))?;
+            self.client.patch(&path, kind, &patch).await.map_err(|error| error_chain(&error))?;
         }
         Ok(())
     }
@@ -79,19 +79,19 @@ impl ClusterVolumes {
     /// Gets or creates the node's CSINode. Deletes one that belongs to an earlier node of the same name.
     async fn csi_node(&self) -> Result<Value, String> {
         let node = self.client.get(&registration::path(&self.node), &[]).await;
-        let node = node.map_err(|error| said(&error))?;
+        let node = node.map_err(|error| error_chain(&error))?;
         let path = format!("{CSI_NODES}/{}", self.node);
         match self.client.get(&path, &[]).await {
             Ok(found) if is_of_node(&found, &node) => return Ok(found),
             Ok(found) => {
                 let uid = found["metadata"]["uid"].as_str().unwrap_or_default();
-                self.client.delete_now(&path, uid).await.map_err(|error| said(&error))?;
+                self.client.delete_now(&path, uid).await.map_err(|error| error_chain(&error))?;
             }
             Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(said(&error)),
+            Err(error) => return Err(error_chain(&error)),
         }
         let created = self.client.create(CSI_NODES, &new_csi_node(&node)).await;
-        created.map_err(|error| said(&error))
+        created.map_err(|error| error_chain(&error))
     }
 
     /// Changes the drivers of the CSINode, unless `change` returns `None`.
@@ -102,7 +102,7 @@ impl ClusterVolumes {
         let before = self.csi_node().await?;
         if let Some(after) = change(&before) {
             let path = format!("{CSI_NODES}/{}", self.node);
-            self.client.replace(&path, &after).await.map_err(|error| said(&error))?;
+            self.client.replace(&path, &after).await.map_err(|error| error_chain(&error))?;
         }
         Ok(())
     }
@@ -112,7 +112,7 @@ impl ClusterVolumes {
         let mut wait = RETRY;
         loop {
             let made = {
-                let _alone = self.writing.lock().await;
+                let _alone = self.write_lock.lock().await;
                 self.csi_node().await
             };
             match made {
@@ -128,7 +128,7 @@ impl ClusterVolumes {
 }
 
 /// The error and its causes as text.
-pub(crate) fn said(error: &ApiError) -> String {
+pub(crate) fn error_chain(error: &ApiError) -> String {
     if let ApiError::Refused { message, .. } = error
         && !message.is_empty()
     {
@@ -145,14 +145,14 @@ pub(crate) fn said(error: &ApiError) -> String {
 }
 
 /// Retries a few times: another client may change the same object concurrently.
-async fn tried<F: Future<Output = Result<(), String>>>(
+async fn with_retries<F: Future<Output = Result<(), String>>>(
     what: &str,
     change: impl Fn() -> F,
 ) -> Result<(), String> {
     let mut wait = FIRST_WAIT;
     let mut last = String::new();
-    for tried in 0..TRIES {
-        if tried > 0 {
+    for attempt in 0..TRIES {
+        if attempt > 0 {
             sleep(wait).await;
             wait = wait.saturating_mul(5);
         }
@@ -196,7 +196,7 @@ impl VolumeCluster for ClusterVolumes {
 
     async fn claim(&self, namespace: &str, name: &str) -> Result<Value, String> {
         let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
-        self.client.get(&path, &[]).await.map_err(|error| said(&error))
+        self.client.get(&path, &[]).await.map_err(|error| error_chain(&error))
     }
 
     async fn set_claim_status(
@@ -214,7 +214,7 @@ impl VolumeCluster for ClusterVolumes {
         let patch =
             claim_patch(before, after, is_current).map_err(|error| failed(error.to_string()))?;
         let patched = self.client.patch(&path, PatchKind::StrategicMerge, &patch).await;
-        patched.map_err(|error| failed(said(&error)))
+        patched.map_err(|error| failed(error_chain(&error)))
     }
 
     async fn token(&self, wanted: &TokenRequest) -> Result<IssuedToken, String> {
@@ -222,29 +222,29 @@ impl VolumeCluster for ClusterVolumes {
     }
 
     async fn install(&self, driver: &NodeDriver) -> Result<(), String> {
-        let _alone = self.writing.lock().await;
-        tried("Node", || {
+        let _alone = self.write_lock.lock().await;
+        with_retries("Node", || {
             self.change_node(|node| {
                 let node = with_node_id(node, &driver.name, &driver.node_id)?;
                 with_topology(&node, &driver.topology)
             })
         })
         .await?;
-        tried("CSINode", || self.change_csi_node(|node| with_driver(node, driver))).await
+        with_retries("CSINode", || self.change_csi_node(|node| with_driver(node, driver))).await
     }
 
     async fn uninstall(&self, name: &str) -> Result<(), String> {
-        let _alone = self.writing.lock().await;
-        tried("CSINode", || self.change_csi_node(|node| without_driver(node, name))).await?;
-        tried("Node", || self.change_node(|node| without_node_id(node, name))).await
+        let _alone = self.write_lock.lock().await;
+        with_retries("CSINode", || self.change_csi_node(|node| without_driver(node, name))).await?;
+        with_retries("Node", || self.change_node(|node| without_node_id(node, name))).await
     }
 
     fn set_in_use(&self, volumes: Set<String>) {
         self.in_use.set(volumes);
     }
 
-    async fn in_use_is_shown(&self, volume: &str) {
-        self.in_use.wait_until_shown(volume).await;
+    async fn wait_until_reported_in_use(&self, volume: &str) {
+        self.in_use.wait_until_reported(volume).await;
     }
 }
 

@@ -96,7 +96,7 @@ impl Exposed {
 
     /// Whether a uid in a URL is the pod's, or that of its mirror pod.
     pub(crate) fn names(&self, uid: &str, pod: &str) -> bool {
-        let shown = self.cluster.as_ref().and_then(|cluster| cluster.shown_by(uid));
+        let shown = self.cluster.as_ref().and_then(|cluster| cluster.static_pod_uid(uid));
         uid == pod || shown.is_some_and(|shown| shown.as_str() == pod)
     }
 

@@ -232,7 +232,7 @@ impl Server {
 
     /// Serves clients. `client` is the node's API client, for reviews. Without it every review fails.
     pub async fn serve(self, client: Option<&ApiClient>, exposed: Arc<Exposed>, configz: String) {
-        let client = client.map(|client| client.with_limit(REVIEW_LIMIT));
+        let client = client.map(|client| client.with_timeout(REVIEW_LIMIT));
         let tokens = self.settings.token_reviews;
         let authorizer = match self.settings.authorization {
             Authorization::AlwaysAllow => Authorizer::AlwaysAllow,

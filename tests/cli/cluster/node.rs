@@ -293,7 +293,7 @@ async fn unusable_kubeconfigs_are_refused_before_anything_starts() {
     let place = Place::new();
     let bad = place.file("bad", "current-context: none\n");
     let missing = place.path("missing").to_str().unwrap().to_owned();
-    for (file, problem) in [(&bad, "there is no context \"none\""), (&missing, "failed to read")] {
+    for (file, problem) in [(&bad, "no context \"none\""), (&missing, "failed to read")] {
         let args = ["agent", "--runtime-endpoint", "unix:///nowhere.sock", "--kubeconfig", file];
         let ended = place.crib(&args).await.exits(2);
         ended.err_has("--kubeconfig: ");

@@ -137,7 +137,7 @@ async fn pods_have_addresses_of_their_nodes_ranges() {
         [(&mut first, "n1", &ranges[0]), (&mut second.agent, "n2", &ranges[1])]
     {
         give_range(&joined, node, range).await;
-        agent.err_line_with("told the runtime the ranges of pods' addresses").await;
+        agent.err_line_with("updated the runtime's pod CIDRs").await;
     }
     joined.create_pod(&pod("one", "sleep 3600"));
     joined.create_pod_on("n2", &pod("two", "sleep 3600"));

@@ -18,12 +18,12 @@ use crate::chance::jittered;
 use crate::client::{ApiClient, Connection, KubeconfigError};
 
 /// Limits of the wait for the server: total time, time per request, and interval between requests.
-const SERVER: Duration = Duration::from_secs(60);
-const ANSWER: Duration = Duration::from_secs(1);
-const AGAIN: Duration = Duration::from_secs(2);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 const JITTER: f64 = 0.2;
 /// The time limit for approval and signing of the request.
-const SIGNED: Duration = Duration::from_secs(3600);
+const SIGNING_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The node could not get a certificate.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +58,7 @@ pub fn is_valid(kubeconfig: &Path, now: Timestamp) -> bool {
         return false;
     }
     let problem = |problem: &dyn std::fmt::Display| {
-        tracing::warn!(kubeconfig = %kubeconfig.display(), problem = %problem, "the kubeconfig cannot be used; asking for another client certificate");
+        tracing::warn!(kubeconfig = %kubeconfig.display(), problem = %problem, "failed to use the kubeconfig; requesting a new client certificate");
         false
     };
     let identity = match Connection::load(kubeconfig) {
@@ -66,18 +66,15 @@ pub fn is_valid(kubeconfig: &Path, now: Timestamp) -> bool {
         Err(error) => return problem(&error),
     };
     let Some(identity) = identity else {
-        return problem(&"it has no client certificate");
+        return problem(&"no client certificate");
     };
     for certificate in &identity.certificates {
         match Validity::of(certificate) {
-            Some(validity) if validity.has_ended(now) => {
-                return problem(&format!(
-                    "a client certificate has expired at {}",
-                    validity.not_after
-                ));
+            Some(validity) if validity.has_expired(now) => {
+                return problem(&format!("client certificate expired at {}", validity.not_after));
             }
             Some(_) => {}
-            None => return problem(&"a client certificate cannot be read"),
+            None => return problem(&"failed to parse a client certificate"),
         }
     }
     true
@@ -103,14 +100,14 @@ impl Bootstrap {
     /// # Errors
     /// If the bootstrap kubeconfig cannot be used.
     pub fn client(&self) -> Result<ApiClient, BootstrapError> {
-        Ok(ApiClient::unknown(Connection::load(&self.from)?)?)
+        Ok(ApiClient::without_credentials(Connection::load(&self.from)?)?)
     }
 
     /// Requests the certificate, and sets it as the identity of the node's client.
     ///
     /// # Errors
     /// If the node cannot get a certificate.
-    pub(crate) async fn run(&self, of_node: &ApiClient) -> Result<(), BootstrapError> {
+    pub(crate) async fn run(&self, node_client: &ApiClient) -> Result<(), BootstrapError> {
         let connection = Connection::load(&self.from)?;
         let cluster = connection.cluster.clone();
         let client = ApiClient::new(connection)?;
@@ -127,19 +124,19 @@ impl Bootstrap {
             .map_err(|source| BootstrapError::Key { path: self.directory.clone(), source })?;
         wait_for_server(&client).await;
         let wanted = Wanted::client(&self.node);
-        let name = wanted.digested_name(&pair);
-        let certificate = request(&client, &wanted, &pair, Some(&name), SIGNED).await?;
+        let name = wanted.name_from_digest(&pair);
+        let certificate = request(&client, &wanted, &pair, Some(&name), SIGNING_TIMEOUT).await?;
         store.put(&certificate, &key, Timestamp::now())?;
         store.forget_key();
-        write_private(&self.kubeconfig, &written(&cluster, &store.current()))?;
-        of_node.become_known(Connection::load(&self.kubeconfig)?)?;
-        tracing::info!(kubeconfig = %self.kubeconfig.display(), "the node has its own client certificate");
+        write_private(&self.kubeconfig, &kubeconfig_text(&cluster, &store.current()))?;
+        node_client.set_credentials(Connection::load(&self.kubeconfig)?)?;
+        tracing::info!(kubeconfig = %self.kubeconfig.display(), "received the client certificate of the node");
         Ok(())
     }
 }
 
 /// ◆ A kubeconfig that names the file with the certificate and key.
-fn written(cluster: &Value, pem: &Path) -> String {
+fn kubeconfig_text(cluster: &Value, pem: &Path) -> String {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -156,8 +153,8 @@ fn written(cluster: &Value, pem: &Path) -> String {
 
 /// Waits until the server responds, for a minute at most. If it does not, a later request fails.
 async fn wait_for_server(client: &ApiClient) {
-    let client = client.with_limit(ANSWER);
-    let until = Instant::now() + SERVER;
+    let client = client.with_timeout(PROBE_TIMEOUT);
+    let until = Instant::now() + SERVER_TIMEOUT;
     while Instant::now() < until {
         match client.is_healthy().await {
             Ok(()) => return,
@@ -166,6 +163,6 @@ async fn wait_for_server(client: &ApiClient) {
                 tracing::info!(server = client.server(), error, "waiting for the API server");
             }
         }
-        sleep(jittered(AGAIN, JITTER)).await;
+        sleep(jittered(PROBE_INTERVAL, JITTER)).await;
     }
 }

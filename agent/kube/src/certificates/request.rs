@@ -38,7 +38,7 @@ pub enum RequestError {
     #[error(
         "certificate signing request {name} has no certificate after {limit:?}: approve it with kubectl certificate approve {name}"
     )]
-    Unanswered {
+    TimedOut {
         /// The request's name.
         name: String,
         /// The time that the agent waited.
@@ -82,7 +82,7 @@ impl Wanted {
     }
 
     /// ◆ The request's name, derived from the key and subject, so that a restarted agent finds its request again.
-    pub(crate) fn digested_name(&self, key: &KeyPair) -> String {
+    pub(crate) fn name_from_digest(&self, key: &KeyPair) -> String {
         let parts = [self.common_name.as_str(), self.organization].into_iter();
         let parts = parts.chain(self.usages.iter().copied()).map(str::as_bytes);
         let mut hash = Sha512_256::new();
@@ -162,7 +162,7 @@ pub(crate) async fn request(
         loop {
             if let Change::Failed(error) = following.next().await {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(csr = %name, error, "failed to follow the certificate signing request; will retry");
+                tracing::warn!(csr = %name, error, "failed to watch the certificate signing request; will retry");
                 continue;
             }
             match following.objects().values().next() {
@@ -172,7 +172,9 @@ pub(crate) async fn request(
                         return decided;
                     }
                 }
-                None if is_known => return Err(("deleted", "it is gone".to_owned())),
+                None if is_known => {
+                    return Err(("deleted", "the object no longer exists".to_owned()));
+                }
                 None => {}
             }
         }
@@ -180,7 +182,7 @@ pub(crate) async fn request(
     match timeout(limit, waiting).await {
         Ok(Ok(certificate)) => Ok(certificate),
         Ok(Err((what, message))) => Err(RequestError::Refused { name, what, message }),
-        Err(_) => Err(RequestError::Unanswered { name, limit }),
+        Err(_) => Err(RequestError::TimedOut { name, limit }),
     }
 }
 
@@ -196,10 +198,10 @@ mod tests {
     fn request_names_signer_usages_and_subject() {
         let wanted = Wanted::client("n1");
         let key = KeyPair::generate().unwrap();
-        let name = wanted.digested_name(&key);
+        let name = wanted.name_from_digest(&key);
         assert!(name.starts_with("node-csr-") && name.len() == 9 + 43, "{name}");
-        assert_eq!(wanted.digested_name(&key), name);
-        assert_ne!(wanted.digested_name(&KeyPair::generate().unwrap()), name);
+        assert_eq!(wanted.name_from_digest(&key), name);
+        assert_ne!(wanted.name_from_digest(&KeyPair::generate().unwrap()), name);
         let pem = wanted.signing_request(&key).unwrap();
         let object = object(&wanted, &pem, Some(&name));
         assert_eq!(object["metadata"], json!({"name": name}));

@@ -136,7 +136,7 @@ impl Rotation {
     /// Rotates the certificate until the client has had no valid one for too long. Returns the reason in words.
     pub(crate) async fn run(self) -> String {
         if self.role == Role::Client && self.stored().is_none() {
-            tracing::warn!(file = %self.store.current().display(), "there is no client certificate to rotate");
+            tracing::warn!(file = %self.store.current().display(), "no client certificate to rotate");
             return std::future::pending().await;
         }
         tokio::select! {
@@ -157,7 +157,7 @@ impl Rotation {
             }
             while let Err(problem) = self.renew().await {
                 self.rotations.failed();
-                tracing::warn!(problem, role = ?self.role, "failed to get another certificate; will retry");
+                tracing::warn!(problem, role = ?self.role, "failed to renew the certificate; will retry");
                 sleep(wait).await;
                 wait = wait.saturating_mul(2).min(LONGEST);
             }
@@ -178,7 +178,7 @@ impl Rotation {
     async fn expired(&self) -> String {
         let has_expired = || {
             let validity = self.client.certificate_validity();
-            validity.is_some_and(|validity| validity.has_ended(Timestamp::now()))
+            validity.is_some_and(|validity| validity.has_expired(Timestamp::now()))
         };
         without_certificate(has_expired, || self.server_answers.load(Ordering::Relaxed)).await
     }
@@ -196,12 +196,12 @@ impl Rotation {
         let certificate = certificate.map_err(|error| in_words(&error))?;
         let put = self.store.put(&certificate, &key.serialize_pem(), Timestamp::now());
         put.map_err(|error| in_words(&error))?;
-        let identity = read(&self.store).ok_or("the certificate that was issued cannot be read")?;
+        let identity = read(&self.store).ok_or("failed to read the issued certificate")?;
         if self.role == Role::Client {
-            self.client.use_identity(&identity).map_err(|error| in_words(&error))?;
+            self.client.set_identity(&identity).map_err(|error| in_words(&error))?;
         }
         self.server_answers.store(true, Ordering::Relaxed);
-        tracing::info!(role = ?self.role, "the node has another certificate");
+        tracing::info!(role = ?self.role, "renewed the certificate");
         Ok(())
     }
 }
@@ -241,7 +241,7 @@ async fn sleep_until(at: Timestamp) {
 }
 
 /// The expiry of the node's cluster-signed serving certificate; `None` if there is no such certificate.
-pub(crate) fn server_ends(directory: &Path) -> Option<Timestamp> {
+pub(crate) fn server_certificate_expiry(directory: &Path) -> Option<Timestamp> {
     let identity = read(&server_store(directory))?;
     Some(Validity::of(identity.certificates.first()?)?.not_after)
 }
@@ -299,7 +299,7 @@ mod tests {
     #[case(502, false)]
     fn refusals_of_the_server_itself_are_answers(#[case] code: u16, #[case] expected: bool) {
         assert_eq!(is_of_server(&ApiError::refused(code, b"no")), expected);
-        assert!(!is_of_server(&ApiError::Slow(SIGNED)));
+        assert!(!is_of_server(&ApiError::TimedOut(SIGNED)));
     }
 
     #[test]

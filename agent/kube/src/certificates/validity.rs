@@ -32,7 +32,7 @@ impl Validity {
         Some(Self { not_before: validity.time()?, not_after: validity.time()? })
     }
 
-    pub(crate) fn has_ended(&self, now: Timestamp) -> bool {
+    pub(crate) fn has_expired(&self, now: Timestamp) -> bool {
         now > self.not_after
     }
 
@@ -67,8 +67,8 @@ mod tests {
         let found = Validity::of(made.der()).unwrap();
         assert_eq!(found.not_before, at("2026-11-28T00:00:00Z"));
         assert_eq!(found.not_after, at("2056-02-03T00:00:00Z"));
-        assert!(!found.has_ended(found.not_after));
-        assert!(found.has_ended(at("2056-02-03T00:00:01Z")));
+        assert!(!found.has_expired(found.not_after));
+        assert!(found.has_expired(at("2056-02-03T00:00:01Z")));
         for length in 0..made.der().len() {
             // Truncated input must not cause a panic.
             let _ = Validity::of(&made.der()[..length]);

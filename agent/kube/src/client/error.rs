@@ -13,7 +13,7 @@ pub enum ApiError {
     Unreachable(#[source] FetchError),
     /// The server did not respond in time.
     #[error("the API server did not answer within {0:?}")]
-    Slow(Duration),
+    TimedOut(Duration),
     /// The token file cannot be used.
     #[error("failed to read token {path}: {problem}")]
     Token {
@@ -110,8 +110,8 @@ impl ApiError {
 
     /// The connection failed, or the server did not answer in time.
     #[must_use]
-    pub fn is_unanswered(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Slow(_))
+    pub fn has_no_response(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::TimedOut(_))
     }
 
     /// The server answered, and will answer the same again: nothing is gained by a repetition.

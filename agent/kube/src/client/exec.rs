@@ -82,7 +82,7 @@ impl ExecPlugin {
                 };
                 return Err(problem(format!("{error}{hint}")));
             }
-            Err(_) => return Err(problem(format!("it did not end within {LIMIT:?}"))),
+            Err(_) => return Err(problem(format!("timed out after {LIMIT:?}"))),
         };
         if !output.status.success() {
             return Err(problem(format!("{}: {}", output.status, excerpt(&output.stderr))));

@@ -65,36 +65,34 @@ struct Status {
 /// Parses a plugin's output in this version.
 pub(crate) fn read(printed: &[u8], version: &str) -> Result<Credential, String> {
     let answer: Answer = serde_json::from_slice(printed)
-        .map_err(|error| format!("it printed no ExecCredential: {error}"))?;
+        .map_err(|error| format!("output is not an ExecCredential: {error}"))?;
     if answer.kind != "ExecCredential" || answer.api_version != version {
         return Err(format!(
-            "the kubeconfig names version {version}, and it printed a {:?} of {:?}",
+            "expected an ExecCredential of version {version}, got {:?} of {:?}",
             answer.kind, answer.api_version
         ));
     }
     let Some(status) = answer.status else {
-        return Err("it printed no status".to_owned());
+        return Err("output has no status".to_owned());
     };
     let expires_at = status.expiration_timestamp.map(|text| {
-        text.parse::<Timestamp>().map_err(|_| format!("expirationTimestamp {text:?} is no time"))
+        text.parse::<Timestamp>().map_err(|_| format!("expirationTimestamp {text:?} is not a time"))
     });
     let header = match status.token.as_str() {
         "" => None,
-        token => {
-            Some(fetch::bearer(token).ok_or("the token has characters that no header can have")?)
-        }
+        token => Some(
+            fetch::bearer(token)
+                .ok_or("the token contains characters that are invalid in a header")?,
+        ),
     };
     let identity = match (status.client_certificate_data.as_str(), status.client_key_data.as_str())
     {
         ("", "") if header.is_none() => {
-            return Err("it printed neither a token nor a certificate and its key".to_owned());
+            return Err("output has neither a token nor a certificate with its key".to_owned());
         }
         ("", "") => None,
         ("", _) | (_, "") => {
-            return Err(
-                "it printed one of clientCertificateData and clientKeyData: they need each other"
-                    .to_owned(),
-            );
+            return Err("output has only one of clientCertificateData and clientKeyData".to_owned());
         }
         (certificates, key) => Some(identity(certificates.as_bytes(), key.as_bytes())?),
     };
@@ -103,10 +101,10 @@ pub(crate) fn read(printed: &[u8], version: &str) -> Result<Credential, String> 
 
 fn identity(certificates: &[u8], key: &[u8]) -> Result<Identity, String> {
     let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|error| format!("clientKeyData is no PEM key: {error}"))?;
+        .map_err(|error| format!("clientKeyData is not a PEM key: {error}"))?;
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(certificates)
         .collect::<Result<_, _>>()
-        .map_err(|error| format!("clientCertificateData is no PEM certificate: {error}"))?;
+        .map_err(|error| format!("clientCertificateData is not a PEM certificate: {error}"))?;
     match certificates.is_empty() {
         true => Err("clientCertificateData has no PEM certificate".to_owned()),
         false => Ok(Identity { certificates, key }),
@@ -142,12 +140,12 @@ mod tests {
         assert_eq!(found.header.as_ref().unwrap(), "Bearer t");
         assert!(found.is_good("2026-11-28T10:00:00Z".parse().unwrap()));
         assert!(!found.is_good("2026-11-28T10:00:01Z".parse().unwrap()));
-        let for_ever = read(answer(r#"{"token": "t"}"#).as_bytes(), V1).unwrap();
-        assert!(for_ever.is_good(Timestamp::MAX));
+        let unlimited = read(answer(r#"{"token": "t"}"#).as_bytes(), V1).unwrap();
+        assert!(unlimited.is_good(Timestamp::MAX));
     }
 
     #[test]
-    fn certificate_comes_with_its_key() {
+    fn credential_has_certificate_and_key() {
         let made = rcgen::generate_simple_self_signed(["n".to_owned()]).unwrap();
         let status = json!({
             "clientCertificateData": made.cert.pem(),
@@ -158,20 +156,20 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nothing("", "it printed no ExecCredential: ")]
+    #[case::nothing("", "output is not an ExecCredential: ")]
     #[case::version(
         r#"{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","status":{"token":"t"}}"#,
-        "the kubeconfig names version client.authentication.k8s.io/v1, and it printed"
+        "expected an ExecCredential of version client.authentication.k8s.io/v1, got"
     )]
     #[case::no_status(
         r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential"}"#,
-        "it printed no status"
+        "output has no status"
     )]
-    #[case::empty(&answer("{}"), "it printed neither a token")]
-    #[case::half(&answer(r#"{"clientKeyData": "k"}"#), "it printed one of clientCertificateData")]
-    #[case::key(&answer(r#"{"clientKeyData": "k", "clientCertificateData": "c"}"#), "clientKeyData is no PEM key")]
-    #[case::time(&answer(r#"{"token": "t", "expirationTimestamp": "soon"}"#), "expirationTimestamp \"soon\" is no time")]
-    fn unusable_answers_are_refused(#[case] text: &str, #[case] problem: &str) {
+    #[case::empty(&answer("{}"), "output has neither a token")]
+    #[case::half(&answer(r#"{"clientKeyData": "k"}"#), "output has only one of clientCertificateData")]
+    #[case::key(&answer(r#"{"clientKeyData": "k", "clientCertificateData": "c"}"#), "clientKeyData is not a PEM key")]
+    #[case::time(&answer(r#"{"token": "t", "expirationTimestamp": "soon"}"#), "expirationTimestamp \"soon\" is not a time")]
+    fn read_rejects_malformed_credentials(#[case] text: &str, #[case] problem: &str) {
         let error = read(text.as_bytes(), V1).unwrap_err();
         assert!(error.starts_with(problem), "{error}");
     }

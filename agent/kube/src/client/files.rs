@@ -92,7 +92,7 @@ impl Files {
         if self.refused != stamps {
             tracing::warn!(
                 problem,
-                "files of the kubeconfig were replaced, and cannot be used; the former ones stay in use"
+                "failed to reload the files of the kubeconfig; the former ones stay in use"
             );
         }
         self.refused = stamps;
@@ -127,7 +127,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
 /// ◆ Parses a client certificate and its key, or returns the problem.
 pub(crate) fn identity(certificate: &[u8], key: &[u8]) -> Result<Identity, String> {
     let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|error| format!("client-key is no PEM key: {error}"))?;
+        .map_err(|error| format!("client-key is not a PEM key: {error}"))?;
     let certificates = certificates(certificate);
     let certificates = certificates.map_err(|problem| format!("client-certificate {problem}"))?;
     Ok(Identity { certificates, key })
@@ -181,7 +181,7 @@ impl TokenFile {
         let token = named_text::read_text_nonblocking(&self.path, MOST);
         let token = token.map_err(|error| problem(error.to_string()))?;
         let header = fetch::bearer(token.trim()).filter(|_| !token.trim().is_empty());
-        header.ok_or_else(|| problem("there is no token in it".to_owned()))
+        header.ok_or_else(|| problem("no valid token".to_owned()))
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
         let content = files.replaced(at(2)).unwrap();
         assert_eq!(content.identity.unwrap().certificates, [second.cert.der().clone()]);
         assert!(files.replaced(at(3)).is_none());
-        files.refuse_last("they are not a pair");
+        files.refuse_last("certificate and key do not match");
         assert!(files.replaced(at(4)).is_some());
         std::fs::remove_file(&key).unwrap();
         assert!(files.replaced(at(5)).is_none());

@@ -73,7 +73,7 @@ pub(crate) enum Trust {
     /// With these authorities.
     Roots(Vec<CertificateDer<'static>>),
     /// No verification.
-    Anyone,
+    Insecure,
 }
 
 /// The source of the Authorization header.
@@ -111,7 +111,7 @@ impl Connection {
         let text = named_text::open(path).and_then(|file| named_text::read_bytes(file, MOST));
         let text = text.map_err(|source| unreadable(path, source))?;
         let reader = Reader { path };
-        let text = std::str::from_utf8(&text).map_err(|_| reader.problem("it is not UTF-8"))?;
+        let text = std::str::from_utf8(&text).map_err(|_| reader.problem("not UTF-8"))?;
         let file = serde_saphyr::from_str(text).map_err(|error| reader.problem(error))?;
         reader.connection(file)
     }
@@ -132,20 +132,20 @@ impl Reader<'_> {
     }
 
     fn connection(&self, file: File) -> Result<Connection, KubeconfigError> {
-        let unknown = |what: &str, name: &str| self.problem(format!("there is no {what} {name:?}"));
+        let missing = |what: &str, name: &str| self.problem(format!("no {what} {name:?}"));
         let name = file.current_context;
         if name.is_empty() {
             return Err(self.problem("current-context is not set"));
         }
         let context = file.contexts.into_iter().find(|context| context.name == name);
-        let context = context.ok_or_else(|| unknown("context", &name))?.context;
+        let context = context.ok_or_else(|| missing("context", &name))?.context;
         let cluster = file.clusters.into_iter().find(|cluster| cluster.name == context.cluster);
-        let cluster = cluster.ok_or_else(|| unknown("cluster", &context.cluster))?.cluster;
+        let cluster = cluster.ok_or_else(|| missing("cluster", &context.cluster))?.cluster;
         let user = match context.user.as_str() {
             "" => User::default(),
             name => {
                 let user = file.users.into_iter().find(|user| user.name == name);
-                user.ok_or_else(|| unknown("user", name))?.user
+                user.ok_or_else(|| missing("user", name))?.user
             }
         };
         let server = Url::of_server(&cluster.server).ok_or_else(|| {
@@ -174,14 +174,14 @@ impl Reader<'_> {
             (None, true) => {
                 tracing::warn!(
                     kubeconfig = %self.path.display(), server = %cluster.server,
-                    "insecure-skip-tls-verify: anyone on the way can take the API server's place; name its authority in certificate-authority instead"
+                    "insecure-skip-tls-verify disables verification of the API server; set certificate-authority instead"
                 );
-                Trust::Anyone
+                Trust::Insecure
             }
         };
         let server_name = filled(cluster.tls_server_name).map(|name| {
             ServerName::try_from(name.clone())
-                .map_err(|_| self.problem(format!("tls-server-name {name:?} is no host name")))
+                .map_err(|_| self.problem(format!("tls-server-name {name:?} is not a host name")))
         });
         Ok(Connection {
             server,
@@ -245,8 +245,9 @@ impl Reader<'_> {
         }
         if let Some(token) = filled(user.token) {
             let header = fetch::bearer(&token);
-            let header = header
-                .ok_or_else(|| self.problem("token has characters that no header can have"))?;
+            let header = header.ok_or_else(|| {
+                self.problem("token contains characters that are invalid in a header")
+            })?;
             return Ok(Credentials::Fixed(header));
         }
         Ok(match filled(user.username) {
@@ -267,8 +268,9 @@ impl Reader<'_> {
         }
         if !VERSIONS.contains(&exec.api_version.as_str()) {
             let (version, known) = (exec.api_version, VERSIONS.join(" and "));
-            return Err(self
-                .problem(format!("exec has apiVersion {version:?}, of which {known} are known")));
+            return Err(
+                self.problem(format!("exec has apiVersion {version:?}: supported are {known}"))
+            );
         }
         if exec.interactive_mode == "Always" {
             return Err(self.problem("exec has interactiveMode Always: the agent has no terminal"));
@@ -427,7 +429,7 @@ mod tests {
             ),
         ] {
             let found = load(directory.path(), &text(server, &exec(more))).unwrap();
-            assert!(matches!(found.trust, Trust::Anyone));
+            assert!(matches!(found.trust, Trust::Insecure));
             let Credentials::Plugin(plugin) = found.credentials else {
                 panic!("{:?}", found.credentials)
             };
@@ -445,12 +447,9 @@ mod tests {
 
     #[rstest]
     #[case::no_context("{}", "kubeconfig DIR/config: current-context is not set")]
-    #[case::unknown_context(
-        "current-context: x",
-        "kubeconfig DIR/config: there is no context \"x\""
-    )]
+    #[case::unknown_context("current-context: x", "kubeconfig DIR/config: no context \"x\"")]
     #[case::bad_server(&text("server: h", ""), "kubeconfig DIR/config: server \"h\" is not an http or https URL")]
-    #[case::insecure(
+    #[case::insecure_verifier(
         &text("server: 'https://h', insecure-skip-tls-verify: true, certificate-authority: config", ""),
         "kubeconfig DIR/config: certificate-authority has no PEM certificate"
     )]
@@ -476,7 +475,7 @@ mod tests {
     )]
     #[case::exec_version(
         &text(SERVER, "exec: {command: aws}"),
-        "kubeconfig DIR/config: exec has apiVersion \"\", of which client.authentication.k8s.io/v1 and client.authentication.k8s.io/v1beta1 are known"
+        "kubeconfig DIR/config: exec has apiVersion \"\": supported are client.authentication.k8s.io/v1 and client.authentication.k8s.io/v1beta1"
     )]
     #[case::exec_without_command(&text(SERVER, "exec: {}"), "kubeconfig DIR/config: exec has no command")]
     #[case::exec_with_terminal(

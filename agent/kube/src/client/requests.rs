@@ -21,9 +21,9 @@ use super::watch::WatchStream;
 use crate::certificates::validity::Validity;
 
 /// The default timeout of a request. The server's own timeout is a minute.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum size of a response.
-const MOST_BYTES: usize = 256 << 20;
+const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
@@ -37,7 +37,7 @@ pub struct ApiClient {
     server: Arc<str>,
     credentials: Credentials,
     counter: Arc<Counter>,
-    limit: Duration,
+    request_timeout: Duration,
     rate: Limiter,
 }
 
@@ -60,25 +60,25 @@ impl ApiClient {
         Self::with(connection, true)
     }
 
-    /// Creates a client without credentials: requests wait for [`Self::become_known`], or until they time out.
-    pub(crate) fn unknown(connection: Connection) -> Result<Self, fetch::TlsError> {
+    /// Creates a client without credentials: requests wait for [`Self::set_credentials`], or until they time out.
+    pub(crate) fn without_credentials(connection: Connection) -> Result<Self, fetch::TlsError> {
         let credentials = Credentials::Nothing;
         Self::with(Connection { identity: None, credentials, ..connection }, false)
     }
 
-    fn with(mut connection: Connection, is_known: bool) -> Result<Self, fetch::TlsError> {
-        let transport = Arc::new(Transport::new(&mut connection, is_known)?);
+    fn with(mut connection: Connection, has_credentials: bool) -> Result<Self, fetch::TlsError> {
+        let transport = Arc::new(Transport::new(&mut connection, has_credentials)?);
         let server = connection.server.without_user();
         let server = server.trim_end_matches('/').into();
         let (credentials, counter) = (connection.credentials, Arc::default());
         let rate = Limiter::new(Rate::UNLIMITED);
-        Ok(Self { transport, server, credentials, counter, limit: PATIENCE, rate })
+        Ok(Self { transport, server, credentials, counter, request_timeout: REQUEST_TIMEOUT, rate })
     }
 
-    /// Returns the client with a timeout of `limit` for each request.
+    /// Returns the client with this timeout for each request.
     #[must_use]
-    pub fn with_limit(&self, limit: Duration) -> Self {
-        Self { limit, ..self.clone() }
+    pub fn with_timeout(&self, request_timeout: Duration) -> Self {
+        Self { request_timeout, ..self.clone() }
     }
 
     /// Returns the client with a rate limit.
@@ -94,13 +94,16 @@ impl ApiClient {
     }
 
     /// Waits until the client has credentials.
-    pub(crate) async fn known(&self) {
-        self.transport.known().await;
+    pub(crate) async fn wait_for_credentials(&self) {
+        self.transport.wait_for_credentials().await;
     }
 
     /// Sets the credentials of another connection to the same server.
-    pub(crate) fn become_known(&self, mut connection: Connection) -> Result<(), fetch::TlsError> {
-        self.transport.become_known(&mut connection)
+    pub(crate) fn set_credentials(
+        &self,
+        mut connection: Connection,
+    ) -> Result<(), fetch::TlsError> {
+        self.transport.set_credentials(&mut connection)
     }
 
     /// The counts of requests that this client and its clones have completed.
@@ -111,7 +114,7 @@ impl ApiClient {
 
     /// The expiry of the client certificate, if there is one.
     #[must_use]
-    pub fn certificate_ends(&self) -> Option<Timestamp> {
+    pub fn certificate_expiry(&self) -> Option<Timestamp> {
         Some(self.certificate_validity()?.not_after)
     }
 
@@ -171,16 +174,16 @@ impl ApiClient {
         if response.status.is_success() {
             return Ok(());
         }
-        Err(self.within(refusal(response)).await?)
+        Err(self.within(error_response(response)).await?)
     }
 
     /// Sets another client certificate.
-    pub(crate) fn use_identity(&self, identity: &Identity) -> Result<(), ApiError> {
-        self.transport.use_identity(identity).map_err(ApiError::Certificate)
+    pub(crate) fn set_identity(&self, identity: &Identity) -> Result<(), ApiError> {
+        self.transport.set_identity(identity).map_err(ApiError::Certificate)
     }
 
     /// Closes the idle connections of this client and its clones, and ends their watches. A request under way keeps its connection, but
-    /// no longer than the limit of a request.
+    /// no longer than the timeout of a request.
     pub(crate) fn reconnect(&self) {
         match self.transport.reconnect() {
             Ok(()) => tracing::info!(server = %self.server, "closed connections to the API server"),
@@ -191,7 +194,7 @@ impl ApiClient {
         }
     }
 
-    /// Watches the collection at a path. The query says what of it, and since when.
+    /// Watches the collection at a path. The query has the selectors and the resource version.
     pub(crate) async fn watch(
         &self,
         path: &str,
@@ -203,7 +206,7 @@ impl ApiClient {
         if response.status.is_success() {
             return Ok(WatchStream::new(response, client));
         }
-        Err(self.within(refusal(response)).await?)
+        Err(self.within(error_response(response)).await?)
     }
 
     async fn request(
@@ -216,9 +219,9 @@ impl ApiClient {
         let answering = async {
             let response = self.send(method, path, query, body).await?;
             if !response.status.is_success() {
-                return Err(refusal(response).await?);
+                return Err(error_response(response).await?);
             }
-            let body = collected(response).await?;
+            let body = read_body(response).await?;
             serde_json::from_slice(&body).map_err(|error| ApiError::Malformed(error.to_string()))
         };
         self.rate.pass().await;
@@ -229,7 +232,9 @@ impl ApiClient {
         &self,
         work: impl Future<Output = Result<T, ApiError>>,
     ) -> Result<T, ApiError> {
-        timeout(self.limit, work).await.unwrap_or(Err(ApiError::Slow(self.limit)))
+        timeout(self.request_timeout, work)
+            .await
+            .unwrap_or(Err(ApiError::TimedOut(self.request_timeout)))
     }
 
     async fn send(
@@ -239,7 +244,7 @@ impl ApiClient {
         query: &Pairs<'_>,
         body: Option<(&'static str, &Value)>,
     ) -> Result<Response, ApiError> {
-        self.known().await;
+        self.wait_for_credentials().await;
         let url = format!("{}{path}", self.server);
         let url = Url::of_server(&url).ok_or_else(|| ApiError::Malformed(url))?.with_query(query);
         let mut headers = HeaderMap::new();
@@ -266,12 +271,12 @@ impl ApiClient {
             Credentials::Fixed(header) => return send(Some(header.clone())).await,
             Credentials::Plugin(plugin) => {
                 let credential = plugin.credential().await?;
-                let response = send(self.used(&credential)?).await?;
+                let response = send(self.use_plugin_credential(&credential)?).await?;
                 if response.status != StatusCode::UNAUTHORIZED {
                     return Ok(response);
                 }
                 let other = plugin.other_than(&credential).await?;
-                return send(self.used(&other)?).await;
+                return send(self.use_plugin_credential(&other)?).await;
             }
             Credentials::File(file) => file,
         };
@@ -283,8 +288,11 @@ impl ApiClient {
     }
 
     /// Sets the certificate of a plugin's credential. Returns the credential's header.
-    fn used(&self, credential: &Arc<Credential>) -> Result<Option<HeaderValue>, ApiError> {
-        self.transport.use_credential(credential).map_err(ApiError::Certificate)?;
+    fn use_plugin_credential(
+        &self,
+        credential: &Arc<Credential>,
+    ) -> Result<Option<HeaderValue>, ApiError> {
+        self.transport.set_plugin_credential(credential).map_err(ApiError::Certificate)?;
         Ok(credential.header.clone())
     }
 }
@@ -293,17 +301,17 @@ fn user_agent() -> HeaderValue {
     HeaderValue::from_static(concat!("crib-agent/", env!("CARGO_PKG_VERSION")))
 }
 
-async fn refusal(response: Response) -> Result<ApiError, ApiError> {
+async fn error_response(response: Response) -> Result<ApiError, ApiError> {
     let code = response.status.as_u16();
-    Ok(ApiError::refused(code, &collected(response).await?))
+    Ok(ApiError::refused(code, &read_body(response).await?))
 }
 
-async fn collected(mut response: Response) -> Result<Vec<u8>, ApiError> {
+async fn read_body(mut response: Response) -> Result<Vec<u8>, ApiError> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(ApiError::Unreachable)? {
         body.extend_from_slice(&chunk);
-        if body.len() > MOST_BYTES {
-            return Err(ApiError::Malformed(format!("it has more than {MOST_BYTES} bytes")));
+        if body.len() > MAX_RESPONSE_BYTES {
+            return Err(ApiError::Malformed(format!("larger than {MAX_RESPONSE_BYTES} bytes")));
         }
     }
     Ok(body)

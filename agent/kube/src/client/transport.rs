@@ -8,13 +8,13 @@ use fetch::pki_types::{CertificateDer, ServerName};
 use fetch::{Client, Identity, Options, TlsError};
 use tokio::sync::watch;
 
-use super::any_server::any_server;
 use super::exec_credential::Credential;
 use super::files::{Content, Files};
+use super::insecure::insecure_verifier;
 use super::kubeconfig::{Connection, Trust};
 
 /// The limit of a connection attempt (client-go's).
-const CONNECT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connections to one server.
 #[derive(Debug)]
@@ -22,15 +22,15 @@ pub(crate) struct Transport {
     server_name: Option<ServerName<'static>>,
     proxy: Option<String>,
     files: Mutex<Files>,
-    now: RwLock<Now>,
-    /// Whether it is known who the client is.
-    is_known: watch::Sender<bool>,
-    /// How often the client has become another one, or has closed its connections.
+    current: RwLock<Current>,
+    /// Whether the client has its credentials.
+    has_credentials: watch::Sender<bool>,
+    /// The number of changes of the client certificate and of reconnects.
     changes: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
-struct Now {
+struct Current {
     http: Client,
     trust: Trust,
     identity: Option<Identity>,
@@ -39,54 +39,67 @@ struct Now {
 }
 
 impl Transport {
-    /// Connections of the client that the connection says; not `is_known`: of one that will say later who it is.
-    pub(crate) fn new(connection: &mut Connection, is_known: bool) -> Result<Self, TlsError> {
+    /// Creates the transport. Without `has_credentials`, requests wait until [`Self::set_credentials`] is called.
+    pub(crate) fn new(
+        connection: &mut Connection,
+        has_credentials: bool,
+    ) -> Result<Self, TlsError> {
         let (server_name, proxy) = (connection.server_name.clone(), connection.proxy.clone());
         let (trust, identity) = (connection.trust.clone(), connection.identity.take());
         let http = client(&trust, server_name.clone(), proxy.clone(), identity.as_ref())?;
-        let now = RwLock::new(Now { http, trust, identity, credential: None });
+        let current = RwLock::new(Current { http, trust, identity, credential: None });
         let files = Mutex::new(std::mem::take(&mut connection.files));
-        let is_known = watch::Sender::new(is_known);
-        Ok(Self { server_name, proxy, files, now, is_known, changes: watch::Sender::default() })
+        let has_credentials = watch::Sender::new(has_credentials);
+        Ok(Self {
+            server_name,
+            proxy,
+            files,
+            current,
+            has_credentials,
+            changes: watch::Sender::default(),
+        })
     }
 
-    /// Waits until it is known who the client is.
-    pub(crate) async fn known(&self) {
+    /// Waits until the client has its credentials.
+    pub(crate) async fn wait_for_credentials(&self) {
         // The sender is here.
-        let _ = self.is_known.subscribe().wait_for(|is_known| *is_known).await;
+        let _ = self.has_credentials.subscribe().wait_for(|has_credentials| *has_credentials).await;
     }
 
-    /// Changes when the client has become another one, or has closed its connections.
+    /// Notifies of a new client certificate and of a reconnect.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// What sends requests now.
+    /// The current HTTP client.
     pub(crate) fn http(&self) -> Client {
         self.reload();
         self.read().http.clone()
     }
 
-    /// The certificate that the client shows.
+    /// The current client certificate.
     pub(crate) fn certificate(&self) -> Option<CertificateDer<'static>> {
         self.read().identity.as_ref()?.certificates.first().cloned()
     }
 
-    /// Is the client that another connection to the server says, from now on.
-    pub(crate) fn become_known(&self, connection: &mut Connection) -> Result<(), TlsError> {
+    /// Replaces the credentials by those of another connection to the same server.
+    pub(crate) fn set_credentials(&self, connection: &mut Connection) -> Result<(), TlsError> {
         *self.files() = std::mem::take(&mut connection.files);
         self.replace(Some(connection.trust.clone()), connection.identity.take(), None)?;
-        self.is_known.send_replace(true);
+        self.has_credentials.send_replace(true);
         Ok(())
     }
 
-    /// Shows another certificate from now on. Requests that are under way keep their connections, and watches are begun again.
-    pub(crate) fn use_identity(&self, identity: &Identity) -> Result<(), TlsError> {
+    /// Replaces the client certificate. Requests in progress keep their connections; watches restart.
+    pub(crate) fn set_identity(&self, identity: &Identity) -> Result<(), TlsError> {
         self.replace(None, Some(cloned(identity)), None)
     }
 
-    /// Shows the certificate of a plugin's credential, if it has one.
-    pub(crate) fn use_credential(&self, credential: &Arc<Credential>) -> Result<(), TlsError> {
+    /// Sets the client certificate of a plugin's credential, if it has one.
+    pub(crate) fn set_plugin_credential(
+        &self,
+        credential: &Arc<Credential>,
+    ) -> Result<(), TlsError> {
         let Some(identity) = &credential.identity else {
             return Ok(());
         };
@@ -98,44 +111,44 @@ impl Transport {
         self.replace(None, Some(cloned(identity)), Some(Arc::clone(credential)))
     }
 
-    /// Closes the idle connections, and ends the watches, so that they begin again: what is sent from now on has new connections.
+    /// Closes idle connections and ends the watches. Later requests use new connections.
     pub(crate) fn reconnect(&self) -> Result<(), TlsError> {
         let credential = self.read().credential.clone();
         self.replace(None, None, credential)
     }
 
-    /// Uses files that were replaced.
+    /// Reloads files that were replaced.
     fn reload(&self) {
         let mut files = self.files();
         let Some(Content { authority, identity }) = files.replaced(Instant::now()) else {
             return;
         };
         match self.replace(authority.map(Trust::Roots), identity, None) {
-            Ok(()) => tracing::info!("read files of the kubeconfig again"),
+            Ok(()) => tracing::info!("reloaded the files of the kubeconfig"),
             Err(error) => files.refuse_last(&error.to_string()),
         }
     }
 
-    /// Replaces what is given.
+    /// Replaces the given parts, and creates a new HTTP client.
     fn replace(
         &self,
         trust: Option<Trust>,
         identity: Option<Identity>,
         credential: Option<Arc<Credential>>,
     ) -> Result<(), TlsError> {
-        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
-        let trust = trust.unwrap_or_else(|| now.trust.clone());
-        let identity = identity.or_else(|| now.identity.as_ref().map(cloned));
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let trust = trust.unwrap_or_else(|| current.trust.clone());
+        let identity = identity.or_else(|| current.identity.as_ref().map(cloned));
         let (name, proxy) = (self.server_name.clone(), self.proxy.clone());
         let http = client(&trust, name, proxy, identity.as_ref())?;
-        *now = Now { http, trust, identity, credential };
-        drop(now);
+        *current = Current { http, trust, identity, credential };
+        drop(current);
         self.changes.send_modify(|count| *count += 1);
         Ok(())
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Now> {
-        self.now.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, Current> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn files(&self) -> MutexGuard<'_, Files> {
@@ -157,7 +170,7 @@ fn client(
     let (roots, verifier) = match trust {
         Trust::System => (None, None),
         Trust::Roots(roots) => (Some(roots.clone()), None),
-        Trust::Anyone => (None, Some(any_server())),
+        Trust::Insecure => (None, Some(insecure_verifier())),
     };
     Client::new(Options {
         only_roots: roots.is_some(),
@@ -166,7 +179,7 @@ fn client(
         identity: identity.map(cloned),
         server_name,
         proxy,
-        connect_timeout: Some(CONNECT),
+        connect_timeout: Some(CONNECT_TIMEOUT),
         read_timeout: None,
     })
 }
@@ -180,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn client_shows_the_certificate_that_is_in_its_file() {
+    fn client_reloads_replaced_certificate_file() {
         let directory = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| {
             write(directory.path().join("new"), text).unwrap();

@@ -32,7 +32,7 @@ impl Lines {
     fn push(&mut self, bytes: &[u8]) -> Result<(), ApiError> {
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() > MOST_BYTES {
-            let problem = format!("an event of a watch has more than {MOST_BYTES} bytes");
+            let problem = format!("watch event larger than {MOST_BYTES} bytes");
             return Err(ApiError::Malformed(problem));
         }
         Ok(())
@@ -106,7 +106,7 @@ fn event(line: &[u8]) -> Result<WatchEvent, ApiError> {
         Some("DELETED") => Ok(WatchEvent::Deleted(object)),
         Some("BOOKMARK") => Ok(WatchEvent::Bookmark(version(&object).to_owned())),
         Some("ERROR") => Err(ApiError::of_status(500, &object)),
-        kind => Err(ApiError::Malformed(format!("a watch has an event of type {kind:?}"))),
+        kind => Err(ApiError::Malformed(format!("unknown watch event type {kind:?}"))),
     }
 }
 

@@ -105,7 +105,7 @@ pub(crate) async fn run(
         if let Some(facts) = update(&client, &node, &known, &mut memory, &events).await
             && let Some(volumes) = &facts.volumes_in_use
         {
-            in_use.are_shown(volumes);
+            in_use.set_reported(volumes);
         }
         tokio::select! {
             () = sleep(jittered(settings.period, JITTER)) => {}
@@ -162,7 +162,7 @@ pub(super) async fn try_updates(
 /// A kubelet closes its idle connections at each failure after the first, and finds silent ones by pings of HTTP/2. Connections of
 /// HTTP/1.1 have no pings: watches on silent ones end here. Watches at a server that answers stay, as a kubelet's do.
 pub(super) fn closes_connections(tried: usize, error: &ApiError) -> bool {
-    tried > 0 && error.is_unanswered()
+    tried > 0 && error.has_no_response()
 }
 
 /// Returns the events of what the node has become that it was not before.
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn connections_close_after_the_second_try_without_answer() {
-        let slow = || ApiError::Slow(Duration::from_secs(10));
+        let slow = || ApiError::TimedOut(Duration::from_secs(10));
         let silent = || ApiError::Unreachable(FetchError::Silence(Duration::from_secs(10)));
         let refused = |code| ApiError::refused(code, b"no");
         for (tried, error, expected) in [

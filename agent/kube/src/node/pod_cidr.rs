@@ -19,12 +19,12 @@ use super::limits::NodeLimits;
 /// The delay before rejected ranges are sent again.
 const RETRY: Duration = Duration::from_secs(10);
 /// How long new pods wait for the runtime's answer.
-const FIRST_ANSWER: Duration = Duration::from_secs(5);
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// The reason of the limitation that pods have no addresses of the node's ranges.
 const REASON: &str = "PodCIDRNotUsed";
 
 /// The ranges last sent to the runtime, whatever its answer.
-pub(crate) type ToldRanges = watch::Sender<Option<String>>;
+pub(crate) type SentPodCidrs = watch::Sender<Option<String>>;
 
 /// ◆ The node's ranges in the format of UpdateRuntimeConfig; `None` if the node has none or is unknown.
 fn ranges(objects: &ObjectMap) -> Option<String> {
@@ -33,14 +33,14 @@ fn ranges(objects: &ObjectMap) -> Option<String> {
     (!ranges.is_empty()).then_some(ranges)
 }
 
-/// Waits until the runtime has answered about the node's current ranges, or for [`FIRST_ANSWER`].
-pub(crate) async fn wait_until_told(
+/// Waits until the runtime has answered about the node's current ranges, or for [`SEND_TIMEOUT`].
+pub(crate) async fn wait_until_sent(
     store: &ObjectStore,
-    told: &mut watch::Receiver<Option<String>>,
+    sent_cidrs: &mut watch::Receiver<Option<String>>,
 ) {
     if let Some(ranges) = ranges(&store.current()) {
-        let is_told = |told: &Option<String>| told.as_ref() == Some(&ranges);
-        let _ = timeout(FIRST_ANSWER, told.wait_for(is_told)).await;
+        let is_sent = |sent_cidrs: &Option<String>| sent_cidrs.as_ref() == Some(&ranges);
+        let _ = timeout(SEND_TIMEOUT, sent_cidrs.wait_for(is_sent)).await;
     }
 }
 
@@ -48,35 +48,35 @@ pub(crate) async fn wait_until_told(
 pub(crate) async fn run(
     store: Arc<ObjectStore>,
     cri: Arc<dyn Cri>,
-    told: ToldRanges,
+    sent_cidrs: SentPodCidrs,
     limits: NodeLimits,
 ) {
     let mut changes = store.changes();
-    let mut taken = None;
+    let mut accepted = None;
     loop {
-        let wanted = ranges(&store.current());
+        let current = ranges(&store.current());
         // If the node loses its ranges, the runtime keeps them, as with the kubelet.
-        let mut refused = false;
-        if let Some(ranges) = wanted.filter(|wanted| taken.as_ref() != Some(wanted)) {
+        let mut is_rejected = false;
+        if let Some(ranges) = current.filter(|current| accepted.as_ref() != Some(current)) {
             let answer = cri.update_pod_cidr(&ranges).await;
-            refused = answer.is_err();
+            is_rejected = answer.is_err();
             limits.set(REASON, answer.as_ref().err().map(|error| error.message.clone()));
             match answer {
                 Ok(()) => {
-                    tracing::info!(ranges, "told the runtime the ranges of pods' addresses");
-                    taken = Some(ranges.clone());
+                    tracing::info!(ranges, "updated the runtime's pod CIDRs");
+                    accepted = Some(ranges.clone());
                 }
                 Err(error) => tracing::warn!(
-                    ranges, %error, "the runtime does not take the ranges of pods' addresses; will retry"
+                    ranges, %error, "failed to update the runtime's pod CIDRs; will retry"
                 ),
             }
-            told.send_replace(Some(ranges));
+            sent_cidrs.send_replace(Some(ranges));
         }
         tokio::select! {
             changed = changes.changed() => if changed.is_err() {
                 return;
             },
-            () = sleep(RETRY), if refused => {}
+            () = sleep(RETRY), if is_rejected => {}
         }
     }
 }

@@ -121,7 +121,7 @@ fn reconciled(existing: &Value, initial: &Value, resets_extended: bool) -> Value
 pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) -> Option<Value> {
     let name = &node.registration.name;
     if !node.registration.registers {
-        tracing::info!(node = %name, "waiting for someone else to register the node");
+        tracing::info!(node = %name, "waiting for another client to register the node");
         return None;
     }
     node.startup.attempted(Timestamp::now());

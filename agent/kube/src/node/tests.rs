@@ -151,7 +151,7 @@ async fn assert_reconnected(server: &Server) {
 #[tokio::test]
 async fn lease_renewal_closes_connections_after_two_unanswered_tries() {
     let (server, client) = start().await;
-    let lease = Lease::new(client.with_limit(LIMIT), "n1".to_owned(), Duration::from_secs(40));
+    let lease = Lease::new(client.with_timeout(LIMIT), "n1".to_owned(), Duration::from_secs(40));
     let latest = json!({"metadata": {"name": "n1", "ownerReferences": [{"name": "n1"}]}});
     let renewed = lease.renew(latest).await;
     assert_eq!(renewed["metadata"]["resourceVersion"], "8");
@@ -165,7 +165,7 @@ async fn status_update_closes_connections_after_two_unanswered_tries() {
     let mut memory = Memory::new(Duration::from_secs(300));
     let known = Some(json!({"metadata": {"name": "n1"}}));
     let startup = NodeStartup::new(None, Timestamp::now());
-    let client = client.with_limit(LIMIT);
+    let client = client.with_timeout(LIMIT);
     let events = try_updates(&client, &facts, &mut memory, known, &startup).await;
     assert!(events.is_some());
     assert_reconnected(&server).await;

@@ -14,21 +14,21 @@ pub(crate) type InUse = Arc<Set<String>>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VolumesInUse {
     /// `None` while unknown: the status then keeps the volumes that it has.
-    wanted: watch::Sender<Option<InUse>>,
-    shown: watch::Sender<InUse>,
+    current: watch::Sender<Option<InUse>>,
+    reported: watch::Sender<InUse>,
 }
 
 impl VolumesInUse {
     /// The volumes to report, with change notification.
     pub(crate) fn watch(&self) -> watch::Receiver<Option<InUse>> {
-        self.wanted.subscribe()
+        self.current.subscribe()
     }
 
     /// Records that the node's status lists these.
-    pub(crate) fn are_shown(&self, volumes: &InUse) {
-        self.shown.send_if_modified(|shown| {
-            let changes = shown != volumes;
-            *shown = Arc::clone(volumes);
+    pub(crate) fn set_reported(&self, volumes: &InUse) {
+        self.reported.send_if_modified(|reported| {
+            let changes = reported != volumes;
+            *reported = Arc::clone(volumes);
             changes
         });
     }
@@ -36,17 +36,17 @@ impl VolumesInUse {
     /// Sets the volumes to report.
     pub(crate) fn set(&self, volumes: Set<String>) {
         let volumes = Some(Arc::new(volumes));
-        self.wanted.send_if_modified(|wanted| {
-            let changes = *wanted != volumes;
-            *wanted = volumes;
+        self.current.send_if_modified(|current| {
+            let changes = *current != volumes;
+            *current = volumes;
             changes
         });
     }
 
     /// Waits until the node's status lists a volume. Cancel-safe.
-    pub(crate) async fn wait_until_shown(&self, volume: &str) {
+    pub(crate) async fn wait_until_reported(&self, volume: &str) {
         // It cannot fail: `self` owns the sender.
-        let _ = self.shown.subscribe().wait_for(|shown| shown.contains(volume)).await;
+        let _ = self.reported.subscribe().wait_for(|reported| reported.contains(volume)).await;
     }
 }
 
@@ -67,11 +67,11 @@ mod tests {
         assert_eq!(changes.has_changed().ok(), Some(false));
         let waiting = tasks::spawn({
             let in_use = in_use.clone();
-            async move { in_use.wait_until_shown("v").await }
+            async move { in_use.wait_until_reported("v").await }
         });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
-        in_use.are_shown(&Arc::new(volumes));
+        in_use.set_reported(&Arc::new(volumes));
         assert!(waiting.await.is_ok());
     }
 }

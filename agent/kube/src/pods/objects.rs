@@ -83,8 +83,12 @@ pub(crate) struct Registry {
 
 impl Registry {
     /// Registers the objects that the pods refer to. For new pods, it waits (with timeouts) for answers about these objects and
-    /// about the node, and until `told` shows that the runtime has the ranges of the pods' addresses.
-    pub(crate) async fn register(&self, pods: &[Pod], mut told: watch::Receiver<Option<String>>) {
+    /// about the node, and until `sent_cidrs` shows that the runtime has the ranges of the pods' addresses.
+    pub(crate) async fn register(
+        &self,
+        pods: &[Pod],
+        mut sent_cidrs: watch::Receiver<Option<String>>,
+    ) {
         let mut new = Vec::new();
         self.needs.send_if_modified(|needs| {
             let mut has_changed = false;
@@ -104,7 +108,7 @@ impl Registry {
         }
         self.wait_for_node().await;
         self.wait_for(&new).await;
-        pod_cidr::wait_until_told(&self.store, &mut told).await;
+        pod_cidr::wait_until_sent(&self.store, &mut sent_cidrs).await;
         self.match_node(&new).await;
     }
 

@@ -267,7 +267,7 @@ pub(crate) fn add_certificates(metrics: &mut Metrics, state: CertificateState, n
     let left = |ends: Option<Timestamp>| {
         ends.map_or(f64::INFINITY, |ends| ends.duration_since(now).as_secs() as f64)
     };
-    metrics.add(&CERTIFICATE, &[], left(state.client_ends));
+    metrics.add(&CERTIFICATE, &[], left(state.client_expiry));
     if let Some(failures) = state.client_failures {
         metrics.add(&CLIENT_ERRORS, &[], failures as f64);
     }
@@ -488,7 +488,7 @@ mod tests {
         has(&none, "kubelet_certificate_manager_client_ttl_seconds +Inf");
         assert!(!none.contains("errors") && !none.contains("server"), "{none}");
         let state = CertificateState {
-            client_ends: Some("2026-01-01T00:00:00Z".parse().unwrap()),
+            client_expiry: Some("2026-01-01T00:00:00Z".parse().unwrap()),
             client_failures: Some(2),
             server: Some((Some("2026-01-01T01:00:01.5Z".parse().unwrap()), 0)),
         };

@@ -10,7 +10,7 @@ use agent::storage::drivers::{DriverUsage, VolumeDrivers};
 use api::pod::PodUid;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube_node::{ClusterVolume, VolumePlace};
+use kube_node::{ClusterVolume, VolumeLocation};
 
 use super::summary::{ClaimReference, FsStats, VolumeHealth, VolumeStats};
 
@@ -35,7 +35,7 @@ impl DriverVolumes {
         let pod_dir = root_dir.join("pods").join(uid);
         let mut measured = Vec::new();
         for volume in volumes {
-            let VolumePlace::OfDriver(spec_name) = &volume.place else {
+            let VolumeLocation::Driver(spec_name) = &volume.location else {
                 continue;
             };
             match self.drivers.usage(&pod_dir, spec_name).await {

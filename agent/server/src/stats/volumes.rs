@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use agent::storage::volumes::{VolumeUsage, of_volumes};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use kube_node::{ClusterVolume, VolumePlace};
+use kube_node::{ClusterVolume, VolumeLocation};
 
 use super::driver_volumes::claim;
 use super::machine::Machine;
@@ -61,7 +61,7 @@ impl Volumes {
         let measured = pods.iter().map(|(pod, volumes)| {
             let own = of_volumes(root_dir, pod);
             let local = volumes.iter().filter_map(|volume| {
-                let VolumePlace::Local(path) = &volume.place else {
+                let VolumeLocation::Local(path) = &volume.location else {
                     return None;
                 };
                 let (fs, name) = (machine.fs(path)?, volume.volume.clone());
@@ -80,7 +80,7 @@ impl Volumes {
     pub(super) fn to_ask(&self, pods: &[PodVolumes]) -> Vec<PodVolumes> {
         let known = &mut *self.lock();
         let is_of_driver =
-            |volume: &ClusterVolume| matches!(volume.place, VolumePlace::OfDriver(_));
+            |volume: &ClusterVolume| matches!(volume.location, VolumeLocation::Driver(_));
         let with_drivers = pods.iter().filter(|(_, volumes)| volumes.iter().any(is_of_driver));
         let with_drivers: Vec<&PodVolumes> = with_drivers.collect();
         let uids: HashSet<String> = with_drivers.iter().map(|(pod, _)| uid(pod)).collect();
@@ -135,8 +135,8 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    fn volume(claim: &str, place: VolumePlace) -> ClusterVolume {
-        ClusterVolume { volume: "disk".to_owned(), claim: Some(claim.to_owned()), place }
+    fn volume(claim: &str, location: VolumeLocation) -> ClusterVolume {
+        ClusterVolume { volume: "disk".to_owned(), claim: Some(claim.to_owned()), location }
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
         let now = Timestamp::now();
         assert_eq!(volumes.of("u1"), (Measured::default(), None));
         assert_eq!((volumes.begin(now), volumes.begin(now)), (true, false));
-        let local = |path: &Path| volume("c", VolumePlace::Local(path.to_owned()));
+        let local = |path: &Path| volume("c", VolumeLocation::Local(path.to_owned()));
         let found = vec![local(root.path()), local(&root.path().join("none"))];
         volumes.measure(root.path(), &ProcMachine::new(), &[(pod("u1"), found)]);
         let (found, measured_at) = volumes.of("u1");
@@ -167,10 +167,10 @@ mod tests {
     fn driver_that_does_not_answer_is_not_asked_again() {
         let volumes = Volumes::default();
         let of = |uid: &str| {
-            let own = volume("c", VolumePlace::OfDriver("pv".to_owned()));
+            let own = volume("c", VolumeLocation::Driver("pv".to_owned()));
             (pod(uid), vec![own])
         };
-        let local = (pod("u3"), vec![volume("c", VolumePlace::Local("/".into()))]);
+        let local = (pod("u3"), vec![volume("c", VolumeLocation::Local("/".into()))]);
         let uids = |pods: Vec<PodVolumes>| pods.iter().map(|(pod, _)| uid(pod)).collect::<Vec<_>>();
         let all = [of("u1"), of("u2"), local];
         assert_eq!(uids(volumes.to_ask(&all)), ["u1", "u2"]);

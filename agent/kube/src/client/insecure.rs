@@ -1,4 +1,4 @@
-//! Accepts any server certificate, for kubeconfigs with `insecure-skip-tls-verify`.
+//! Accepts any server certificate, for kubeconfigs with `insecure_verifier-skip-tls-verify`.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 /// Accepts any certificate if the server has its key.
 #[derive(Debug)]
-struct AnyServer(WebPkiSupportedAlgorithms);
+struct InsecureVerifier(WebPkiSupportedAlgorithms);
 
 /// A verifier that accepts any server.
-pub(crate) fn any_server() -> Arc<dyn ServerCertVerifier> {
-    Arc::new(AnyServer(ring::default_provider().signature_verification_algorithms))
+pub(crate) fn insecure_verifier() -> Arc<dyn ServerCertVerifier> {
+    Arc::new(InsecureVerifier(ring::default_provider().signature_verification_algorithms))
 }
 
-impl ServerCertVerifier for AnyServer {
+impl ServerCertVerifier for InsecureVerifier {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
