@@ -77,24 +77,24 @@ impl Events {
         let taking = async {
             loop {
                 let next = tokio::select! {
-                    Some(event) = recorded.recv() => Queued::Recorded(event),
-                    Some(event) = of_node.recv() => Queued::OfNode(event, Timestamp::now()),
+                    Some(event) = recorded.recv() => Queued::Object(event),
+                    Some(event) = of_node.recv() => Queued::Node(event, Timestamp::now()),
                     else => std::future::pending().await,
                 };
                 if queue.try_send(next).is_err() {
-                    tracing::warn!("dropped an event: {QUEUE} others wait for the API server");
+                    tracing::warn!("dropped an event: the queue of {QUEUE} events is full");
                 }
             }
         };
         let writing = async {
             while let Some(next) = queued.recv().await {
-                self.write_in_time(&next).await;
+                self.write_with_retries(&next).await;
             }
         };
         tokio::join!(taking, writing);
     }
 
-    async fn write_in_time(&mut self, next: &Queued) {
+    async fn write_with_retries(&mut self, next: &Queued) {
         for tried in 0..TRIES {
             let error = match self.write(next).await {
                 Ok(()) => return,
@@ -102,7 +102,7 @@ impl Events {
             };
             if error.is_final() {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "the API server refused an event; it is dropped");
+                tracing::warn!(error, "dropped an event: the API server rejected it");
                 return;
             }
             tracing::debug!(
@@ -118,8 +118,8 @@ impl Events {
     async fn write(&mut self, next: &Queued) -> Result<(), ApiError> {
         let now = Timestamp::now();
         let event = match next {
-            Queued::Recorded(event) => event,
-            Queued::OfNode(event, at) => {
+            Queued::Object(event) => event,
+            Queued::Node(event, at) => {
                 let object = of_node(&self.node, event, *at, now);
                 return self.client.create(&events("default"), &object).await.map(drop);
             }
@@ -154,8 +154,8 @@ impl Events {
 }
 
 enum Queued {
-    Recorded(Event),
-    OfNode(NodeEvent, Timestamp),
+    Object(Event),
+    Node(NodeEvent, Timestamp),
 }
 
 fn identity(event: &Event) -> Identity {

@@ -239,15 +239,15 @@ impl ClusterNode {
     #[must_use]
     pub fn view(&self) -> ClusterView {
         let Certificates { directory, client, server } = &self.settings.certificates;
-        let [of_client, of_server] = &self.rotations;
+        let [client_rotations, server_rotations] = &self.rotations;
         ClusterView {
             client: self.client.clone(),
             known: self.known.subscribe(),
             store: Arc::clone(&self.store),
             delays: self.delays.clone(),
             startup: self.startup.clone(),
-            client_rotations: client.then(|| of_client.clone()),
-            server: server.as_ref().map(|_| (directory.clone(), of_server.clone())),
+            client_rotations: client.then(|| client_rotations.clone()),
+            server: server.as_ref().map(|_| (directory.clone(), server_rotations.clone())),
         }
     }
 
@@ -316,7 +316,7 @@ impl Cluster for ClusterNode {
         if let Some(bootstrap) = &self.bootstrap
             && let Err(error) = bootstrap.run(&self.client).await
         {
-            return format!("--bootstrap-kubeconfig: {}", in_words(&error));
+            return format!("--bootstrap-kubeconfig: {}", error_chain(&error));
         }
         let Outputs { view, events: of_agent, cri } = agent;
         let NodeSettings { name, addresses, server_port, certificates, status, .. } =
@@ -367,13 +367,15 @@ impl Cluster for ClusterNode {
             known: self.known.subscribe(),
             store: Arc::clone(&self.store),
         };
-        let Certificates { directory, client: of_client, server: of_server } = certificates;
+        let Certificates { directory, client: client_rotation, server: server_rotation } =
+            certificates;
         let [client_rotations, server_rotations] = self.rotations.clone();
         let client = || self.client.clone();
-        let of_client =
-            of_client.then(|| Rotation::of_client(client(), &name, &directory, client_rotations));
-        let of_server = of_server
-            .map(|names| Rotation::of_server(client(), &name, names, &directory, server_rotations));
+        let client_rotation = client_rotation
+            .then(|| Rotation::for_client(client(), &name, &directory, client_rotations));
+        let server_rotation = server_rotation.map(|names| {
+            Rotation::for_server(client(), &name, names, &directory, server_rotations)
+        });
         let writer = Writer::new(self.client.clone(), self.delays.clone());
         let objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut tasks = JoinSet::new();
@@ -392,7 +394,7 @@ impl Cluster for ClusterNode {
             tasks.spawn(tasks::boxed(services.run(self.known.subscribe())));
         }
         tasks.spawn(tasks::boxed(writer.run(view.reports(), self.known.subscribe())));
-        if let Some(rotation) = of_server {
+        if let Some(rotation) = server_rotation {
             // It returns only for the client's role, so this future never completes.
             tasks.spawn(tasks::boxed(async move { drop(rotation.run().await) }));
         }
@@ -402,7 +404,7 @@ impl Cluster for ClusterNode {
         }
         tasks.spawn(tasks::boxed(events.run(of_agent, of_node)));
         let expired = async {
-            match of_client {
+            match client_rotation {
                 Some(rotation) => rotation.run().await,
                 None => std::future::pending().await,
             }
@@ -410,7 +412,7 @@ impl Cluster for ClusterNode {
         let ended = async {
             while let Some(ended) = tasks.join_next().await {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "a task of the node ended");
+                    tracing::error!(%error, "a task of the node panicked");
                 }
             }
         };
@@ -422,7 +424,7 @@ impl Cluster for ClusterNode {
 }
 
 /// The error and its causes as one text.
-fn in_words(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     let words = std::iter::once(error).chain(causes).map(ToString::to_string);
     words.collect::<Vec<_>>().join(": ")

@@ -6,12 +6,12 @@ use compact::Map;
 
 mod claim;
 pub(crate) mod due;
-mod followed;
 pub(crate) mod mirror;
 pub(crate) mod mirror_writer;
 pub(crate) mod objects;
 pub(crate) mod source;
 pub(crate) mod status_json;
+mod watch_targets;
 pub(crate) mod writer;
 
 /// The last known pods at the server, including mirror pods.

@@ -25,7 +25,7 @@ const SELECTOR: &str = "!service.kubernetes.io/service-proxy-name,!service.kuber
 /// The node's zone label.
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// How long changes are collected before the next table.
-const GATHER: Duration = Duration::from_millis(200);
+const BATCH_PERIOD: Duration = Duration::from_millis(200);
 /// The reason of the limitation that ClusterIPs are not served.
 const REASON: &str = "ServicesNotListed";
 
@@ -72,7 +72,7 @@ impl<T: DeserializeOwned> Decoded<T> {
     }
 
     /// Applies a change. Returns the error of a failed request.
-    fn take(&mut self, change: Change) -> Option<String> {
+    fn apply(&mut self, change: Change) -> Option<String> {
         if let Change::Failed(error) = change {
             return Some(error.to_string());
         }
@@ -85,7 +85,7 @@ impl<T: DeserializeOwned> Decoded<T> {
                 Ok(decoded) => drop(self.objects.insert(key.clone(), decoded)),
                 Err(error) => {
                     let (namespace, name) = key;
-                    tracing::error!(namespace, name, %error, "failed to decode an object of the API server; it is not served");
+                    tracing::error!(namespace, name, %error, "failed to decode an object from the API server; skipped it");
                 }
             }
         }
@@ -117,11 +117,11 @@ impl Services {
         let mut serves = self.proxy == ServiceProxy::On;
         loop {
             if serves {
-                tracing::info!("Services of the cluster are served to the pods of the node");
+                tracing::info!("serving the cluster's Services to the pods of the node");
                 self.serve(&mut pods).await;
                 self.limits.set(REASON, None);
                 self.network.publish(ServiceTable::default());
-                tracing::info!("kube-proxy is on the node: Services are left to it");
+                tracing::info!("kube-proxy runs on the node; not serving Services");
             }
             // The first change is the initial list of the node's pods.
             if pods.changed().await.is_err() {
@@ -143,8 +143,8 @@ impl Services {
         let mut told = None;
         loop {
             let failed = tokio::select! {
-                change = services.reflector.next() => services.take(change),
-                change = slices.reflector.next() => slices.take(change),
+                change = services.reflector.next() => services.apply(change),
+                change = slices.reflector.next() => slices.apply(change),
                 Ok(()) = objects.changed() => None,
                 Ok(()) = pods.changed() => {
                     if !self.proxy.serves(&pods.borrow_and_update()) {
@@ -153,7 +153,7 @@ impl Services {
                     continue;
                 }
                 () = sleep_until(at), if is_due => {
-                    at = Instant::now() + GATHER;
+                    at = Instant::now() + BATCH_PERIOD;
                     is_due = false;
                     let table = plan_proxied(services.all(), slices.all(), &self.place());
                     if published.as_ref() != Some(&table) {
@@ -167,14 +167,11 @@ impl Services {
             if let Some(why) = failed {
                 // Log each error once: a missing permission fails every request.
                 if told.as_ref() != Some(&why) {
-                    tracing::warn!(
-                        error = why,
-                        "failed to follow Services of the cluster; will retry"
-                    );
+                    tracing::warn!(error = why, "failed to watch Services; will retry");
                 }
                 told = Some(why.clone());
                 if !is_known {
-                    self.limits.set(REASON, Some(refused(&why)));
+                    self.limits.set(REASON, Some(not_served_message(&why)));
                 }
             } else if is_known {
                 told = None;
@@ -195,7 +192,7 @@ impl Services {
 }
 
 /// ◆ The reason that ClusterIPs are not served, and the remedy.
-fn refused(why: &str) -> String {
+fn not_served_message(why: &str) -> String {
     format!(
         "ClusterIPs are not served by the agent, which cannot list Services and EndpointSlices: {why}: bind the ClusterRole system:node-proxier to the node's user, or run kube-proxy and set --service-proxy=off"
     )

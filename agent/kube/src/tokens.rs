@@ -63,7 +63,7 @@ pub(crate) async fn issue(
     let path = format!("{}/token", path(namespace, account));
     let answer = client.create(&path, &body(wanted)).await;
     let answer = answer.map_err(|error| error.to_string())?;
-    issued(&answer).ok_or_else(|| "the API server's answer has no token".to_owned())
+    issued(&answer).ok_or_else(|| "the API server's response has no token".to_owned())
 }
 
 #[cfg(test)]

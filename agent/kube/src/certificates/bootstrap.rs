@@ -11,7 +11,7 @@ use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::request::{RequestError, Wanted, request};
+use super::request::{CertificateRequest, RequestError, request};
 use super::store::{StoreError, client_store, write_private};
 use super::validity::Validity;
 use crate::chance::jittered;
@@ -116,18 +116,18 @@ impl Bootstrap {
             Some(key) => key,
             None => {
                 let key = KeyPair::generate().map_err(RequestError::Make)?.serialize_pem();
-                store.keep_key(&key)?;
+                store.save_pending_key(&key)?;
                 key
             }
         };
         let pair = KeyPair::from_pem(&key)
             .map_err(|source| BootstrapError::Key { path: self.directory.clone(), source })?;
         wait_for_server(&client).await;
-        let wanted = Wanted::client(&self.node);
-        let name = wanted.name_from_digest(&pair);
-        let certificate = request(&client, &wanted, &pair, Some(&name), SIGNING_TIMEOUT).await?;
+        let template = CertificateRequest::client(&self.node);
+        let name = template.name_from_digest(&pair);
+        let certificate = request(&client, &template, &pair, Some(&name), SIGNING_TIMEOUT).await?;
         store.put(&certificate, &key, Timestamp::now())?;
-        store.forget_key();
+        store.remove_pending_key();
         write_private(&self.kubeconfig, &kubeconfig_text(&cluster, &store.current()))?;
         node_client.set_credentials(Connection::load(&self.kubeconfig)?)?;
         tracing::info!(kubeconfig = %self.kubeconfig.display(), "received the client certificate of the node");

@@ -48,7 +48,7 @@ pub enum RequestError {
 
 /// A certificate to request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct CertificateRequest {
     /// The signer's name.
     pub(crate) signer: &'static str,
     pub(crate) common_name: String,
@@ -58,7 +58,7 @@ pub(crate) struct Wanted {
     pub(crate) usages: &'static [&'static str],
 }
 
-impl Wanted {
+impl CertificateRequest {
     /// The client certificate of a node.
     pub(crate) fn client(node: &str) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl Wanted {
 }
 
 /// ◆ The CertificateSigningRequest. Without a name, the server generates one that begins with `csr-`.
-fn object(wanted: &Wanted, request: &str, name: Option<&str>) -> Value {
+fn object(template: &CertificateRequest, request: &str, name: Option<&str>) -> Value {
     let metadata = match name {
         Some(name) => json!({"name": name}),
         None => json!({"generateName": "csr-"}),
@@ -114,14 +114,14 @@ fn object(wanted: &Wanted, request: &str, name: Option<&str>) -> Value {
         "metadata": metadata,
         "spec": {
             "request": BASE64_STANDARD.encode(request),
-            "signerName": wanted.signer,
-            "usages": wanted.usages,
+            "signerName": template.signer,
+            "usages": template.usages,
         },
     })
 }
 
 /// ◆ The outcome of a request; `None` while it is pending.
-fn decided(csr: &Value) -> Option<Result<String, (&'static str, String)>> {
+fn outcome(csr: &Value) -> Option<Result<String, (&'static str, String)>> {
     let conditions = csr["status"]["conditions"].as_array();
     let find =
         |kind: &str| conditions.into_iter().flatten().find(|condition| condition["type"] == kind);
@@ -143,18 +143,18 @@ fn decided(csr: &Value) -> Option<Result<String, (&'static str, String)>> {
 /// exists, this function waits for that request.
 pub(crate) async fn request(
     client: &ApiClient,
-    wanted: &Wanted,
+    template: &CertificateRequest,
     key: &KeyPair,
     name: Option<&str>,
     limit: Duration,
 ) -> Result<String, RequestError> {
-    let object = object(wanted, &wanted.signing_request(key)?, name);
+    let object = object(template, &template.signing_request(key)?, name);
     let created = match client.create(PATH, &object).await {
         Err(error) if error.is_already_exists() && name.is_some() => object,
         created => created.map_err(RequestError::Create)?,
     };
     let name = created["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    tracing::info!(csr = %name, signer = wanted.signer, "waiting for a certificate to be signed");
+    tracing::info!(csr = %name, signer = template.signer, "waiting for a certificate to be signed");
     let mut following =
         Reflector::new(client.clone(), PATH).with_fields(format!("metadata.name={name}"));
     let waiting = async {
@@ -168,8 +168,8 @@ pub(crate) async fn request(
             match following.objects().values().next() {
                 Some(csr) => {
                     is_known = true;
-                    if let Some(decided) = decided(csr) {
-                        return decided;
+                    if let Some(outcome) = outcome(csr) {
+                        return outcome;
                     }
                 }
                 None if is_known => {
@@ -196,20 +196,20 @@ mod tests {
 
     #[test]
     fn request_names_signer_usages_and_subject() {
-        let wanted = Wanted::client("n1");
+        let template = CertificateRequest::client("n1");
         let key = KeyPair::generate().unwrap();
-        let name = wanted.name_from_digest(&key);
+        let name = template.name_from_digest(&key);
         assert!(name.starts_with("node-csr-") && name.len() == 9 + 43, "{name}");
-        assert_eq!(wanted.name_from_digest(&key), name);
-        assert_ne!(wanted.name_from_digest(&KeyPair::generate().unwrap()), name);
-        let pem = wanted.signing_request(&key).unwrap();
-        let object = object(&wanted, &pem, Some(&name));
+        assert_eq!(template.name_from_digest(&key), name);
+        assert_ne!(template.name_from_digest(&KeyPair::generate().unwrap()), name);
+        let pem = template.signing_request(&key).unwrap();
+        let object = object(&template, &pem, Some(&name));
         assert_eq!(object["metadata"], json!({"name": name}));
         let spec = &object["spec"];
         assert_eq!(spec["signerName"], "kubernetes.io/kube-apiserver-client-kubelet");
         assert_eq!(spec["usages"], json!(["digital signature", "client auth"]));
         assert_eq!(spec["request"], BASE64_STANDARD.encode(&pem));
-        let later = super::object(&wanted, &pem, None);
+        let later = super::object(&template, &pem, None);
         assert_eq!(later["metadata"], json!({"generateName": "csr-"}));
     }
 
@@ -230,7 +230,7 @@ mod tests {
         #[case] status: Value,
         #[case] expected: Option<Result<&str, (&'static str, &str)>>,
     ) {
-        let found = decided(&json!({"status": status}));
+        let found = outcome(&json!({"status": status}));
         let owned = expected.map(|expected| {
             expected.map(str::to_owned).map_err(|(what, message)| (what, message.to_owned()))
         });

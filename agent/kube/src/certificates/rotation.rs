@@ -16,25 +16,25 @@ use jiff::Timestamp;
 use rcgen::KeyPair;
 use tokio::time::{Instant, sleep};
 
-use super::request::{RequestError, Wanted, request};
+use super::request::{CertificateRequest, RequestError, request};
 use super::store::{CertificateStore, client_store, server_store};
 use super::validity::Validity;
 use crate::chance::chance;
 use crate::client::{ApiClient, ApiError};
 
 /// The time limit for approval and signing of a request.
-const SIGNED: Duration = Duration::from_secs(15 * 60);
+const SIGNING_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The first delay after a failure, and the longest one.
-const FIRST: Duration = Duration::from_secs(2);
-const LONGEST: Duration = Duration::from_secs(64);
+const RETRY: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_secs(64);
 /// The longest sleep before the clock is read again: the machine may have been suspended.
-const LOOK: Duration = Duration::from_secs(60);
+const MAX_SLEEP: Duration = Duration::from_secs(60);
 /// How long the client may be without a valid certificate, and the interval between checks.
-const WITHOUT: Duration = Duration::from_secs(5 * 60);
-const LOOK_AT_CLIENT: Duration = Duration::from_secs(10);
+const MAX_EXPIRED: Duration = Duration::from_secs(5 * 60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The upper bounds of the buckets of certificate ages: from a minute to four years of 360 days, in seconds.
-const AGES: &[f64] = &[
+const AGE_BOUNDS: &[f64] = &[
     60.0,
     3600.0,
     14_400.0,
@@ -69,7 +69,7 @@ struct Counts {
 
 impl Default for Rotations {
     fn default() -> Self {
-        let ages = Mutex::new(Histogram::new(AGES));
+        let ages = Mutex::new(Histogram::new(AGE_BOUNDS));
         Self(Arc::new(Counts { failures: AtomicU64::new(0), ages }))
     }
 }
@@ -100,58 +100,58 @@ impl Rotations {
 pub(crate) struct Rotation {
     client: ApiClient,
     role: Role,
-    wanted: Wanted,
+    template: CertificateRequest,
     store: CertificateStore,
     rotations: Rotations,
     /// Whether the API server itself, not a proxy in front of it, answered the last request.
-    server_answers: AtomicBool,
+    server_responds: AtomicBool,
 }
 
 impl Rotation {
     /// Rotates the certificate of `client` in `directory`. A client certificate that is stored elsewhere is not rotated.
-    pub(crate) fn of_client(
+    pub(crate) fn for_client(
         client: ApiClient,
         node: &str,
         directory: &Path,
         rotations: Rotations,
     ) -> Self {
-        let (wanted, store) = (Wanted::client(node), client_store(directory));
-        let server_answers = AtomicBool::default();
-        Self { client, role: Role::Client, wanted, store, rotations, server_answers }
+        let (template, store) = (CertificateRequest::client(node), client_store(directory));
+        let server_responds = AtomicBool::default();
+        Self { client, role: Role::Client, template, store, rotations, server_responds }
     }
 
     /// Requests a serving certificate with these names, and rotates it.
-    pub(crate) fn of_server(
+    pub(crate) fn for_server(
         client: ApiClient,
         node: &str,
         names: Vec<String>,
         directory: &Path,
         rotations: Rotations,
     ) -> Self {
-        let (wanted, store) = (Wanted::server(node, names), server_store(directory));
-        let server_answers = AtomicBool::default();
-        Self { client, role: Role::Server, wanted, store, rotations, server_answers }
+        let (template, store) = (CertificateRequest::server(node, names), server_store(directory));
+        let server_responds = AtomicBool::default();
+        Self { client, role: Role::Server, template, store, rotations, server_responds }
     }
 
     /// Rotates the certificate until the client has had no valid one for too long. Returns the reason in words.
     pub(crate) async fn run(self) -> String {
-        if self.role == Role::Client && self.stored().is_none() {
+        if self.role == Role::Client && self.stored_validity().is_none() {
             tracing::warn!(file = %self.store.current().display(), "no client certificate to rotate");
             return std::future::pending().await;
         }
         tokio::select! {
             never = self.rotate() => match never {},
-            why = self.expired(), if self.role == Role::Client => why,
+            why = self.wait_until_expired(), if self.role == Role::Client => why,
         }
     }
 
     async fn rotate(&self) -> Infallible {
-        let mut wait = FIRST;
+        let mut wait = RETRY;
         loop {
             // If the file is missing, the client keeps its certificate in memory.
-            let of_client =
+            let in_use =
                 || self.client.certificate_validity().filter(|_| self.role == Role::Client);
-            let validity = self.stored().or_else(of_client);
+            let validity = self.stored_validity().or_else(in_use);
             if let Some(validity) = validity {
                 sleep_until(validity.renewal(chance())).await;
             }
@@ -159,9 +159,9 @@ impl Rotation {
                 self.rotations.failed();
                 tracing::warn!(problem, role = ?self.role, "failed to renew the certificate; will retry");
                 sleep(wait).await;
-                wait = wait.saturating_mul(2).min(LONGEST);
+                wait = wait.saturating_mul(2).min(RETRY_MAX);
             }
-            wait = FIRST;
+            wait = RETRY;
             if let Some(validity) = validity {
                 self.rotations.replaced(validity.not_before, Timestamp::now());
             }
@@ -169,60 +169,60 @@ impl Rotation {
     }
 
     /// The validity of the certificate in the store.
-    fn stored(&self) -> Option<Validity> {
+    fn stored_validity(&self) -> Option<Validity> {
         Validity::of(read(&self.store)?.certificates.first()?)
     }
 
     /// Returns once the client has had no valid certificate for too long although the server answers. Only a restarted agent can
     /// then get one, with the bootstrap kubeconfig.
-    async fn expired(&self) -> String {
+    async fn wait_until_expired(&self) -> String {
         let has_expired = || {
             let validity = self.client.certificate_validity();
             validity.is_some_and(|validity| validity.has_expired(Timestamp::now()))
         };
-        without_certificate(has_expired, || self.server_answers.load(Ordering::Relaxed)).await
+        wait_without_certificate(has_expired, || self.server_responds.load(Ordering::Relaxed)).await
     }
 
     async fn renew(&self) -> Result<(), String> {
-        let in_words = |error: &dyn std::error::Error| {
+        let error_chain = |error: &dyn std::error::Error| {
             let cause = error.source().map(|cause| format!(": {cause}"));
             format!("{error}{}", cause.unwrap_or_default())
         };
-        let key = KeyPair::generate().map_err(|error| in_words(&error))?;
-        let certificate = request(&self.client, &self.wanted, &key, None, SIGNED).await;
+        let key = KeyPair::generate().map_err(|error| error_chain(&error))?;
+        let certificate = request(&self.client, &self.template, &key, None, SIGNING_TIMEOUT).await;
         if let Err(RequestError::Create(error)) = &certificate {
-            self.server_answers.store(is_of_server(error), Ordering::Relaxed);
+            self.server_responds.store(is_from_api_server(error), Ordering::Relaxed);
         }
-        let certificate = certificate.map_err(|error| in_words(&error))?;
+        let certificate = certificate.map_err(|error| error_chain(&error))?;
         let put = self.store.put(&certificate, &key.serialize_pem(), Timestamp::now());
-        put.map_err(|error| in_words(&error))?;
+        put.map_err(|error| error_chain(&error))?;
         let identity = read(&self.store).ok_or("failed to read the issued certificate")?;
         if self.role == Role::Client {
-            self.client.set_identity(&identity).map_err(|error| in_words(&error))?;
+            self.client.set_identity(&identity).map_err(|error| error_chain(&error))?;
         }
-        self.server_answers.store(true, Ordering::Relaxed);
+        self.server_responds.store(true, Ordering::Relaxed);
         tracing::info!(role = ?self.role, "renewed the certificate");
         Ok(())
     }
 }
 
 /// ◆ Whether the API server itself rejected a request: other errors may come from a proxy in front of it.
-fn is_of_server(error: &ApiError) -> bool {
+fn is_from_api_server(error: &ApiError) -> bool {
     error.is_unauthorized() || error.is_forbidden() || error.is_not_found()
 }
 
 /// Returns the reason in words once the client has had no valid certificate for too long although the server answers.
-async fn without_certificate(
+async fn wait_without_certificate(
     has_expired: impl Fn() -> bool,
-    server_answers: impl Fn() -> bool,
+    server_responds: impl Fn() -> bool,
 ) -> String {
     let mut valid_at = Instant::now();
     loop {
-        sleep(LOOK_AT_CLIENT).await;
+        sleep(CHECK_INTERVAL).await;
         if !has_expired() {
             valid_at = Instant::now();
-        } else if valid_at.elapsed() > WITHOUT {
-            if server_answers() {
+        } else if valid_at.elapsed() > MAX_EXPIRED {
+            if server_responds() {
                 return "no valid client certificate is found and the server is responsive: start the agent again with --bootstrap-kubeconfig, or replace the certificate".to_owned();
             }
             tracing::error!(
@@ -236,7 +236,7 @@ async fn sleep_until(at: Timestamp) {
     tracing::debug!(%at, "next rotation of a certificate");
     while Timestamp::now() < at {
         let left = Duration::try_from(at.duration_since(Timestamp::now()));
-        sleep(left.unwrap_or_default().min(LOOK)).await;
+        sleep(left.unwrap_or_default().min(MAX_SLEEP)).await;
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
     ) {
         let began = Instant::now();
         let second = || began.elapsed().as_secs();
-        let ending = without_certificate(|| has_expired(second()), || answers(second()));
+        let ending = wait_without_certificate(|| has_expired(second()), || answers(second()));
         let ended = timeout(Duration::from_secs(10_000), ending).await;
         assert_eq!(ended.is_ok(), expected.is_some());
         if let (Ok(why), Some(expected)) = (ended, expected) {
@@ -298,8 +298,8 @@ mod tests {
     #[case(429, false)]
     #[case(502, false)]
     fn refusals_of_the_server_itself_are_answers(#[case] code: u16, #[case] expected: bool) {
-        assert_eq!(is_of_server(&ApiError::refused(code, b"no")), expected);
-        assert!(!is_of_server(&ApiError::TimedOut(SIGNED)));
+        assert_eq!(is_from_api_server(&ApiError::refused(code, b"no")), expected);
+        assert!(!is_from_api_server(&ApiError::TimedOut(SIGNING_TIMEOUT)));
     }
 
     #[test]

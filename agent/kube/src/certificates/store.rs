@@ -76,12 +76,12 @@ impl CertificateStore {
     }
 
     /// Saves the key of a pending request.
-    pub(crate) fn keep_key(&self, key: &str) -> Result<(), StoreError> {
+    pub(crate) fn save_pending_key(&self, key: &str) -> Result<(), StoreError> {
         write_private(&self.key_file(), key)
     }
 
     /// Removes the key of an answered request.
-    pub(crate) fn forget_key(&self) {
+    pub(crate) fn remove_pending_key(&self) {
         // If the file remains, the next request uses its key.
         let _ = fs::remove_file(self.key_file());
     }
@@ -142,10 +142,10 @@ mod tests {
         let pki = directory.path().join("pki");
         let store = client_store(&pki);
         assert_eq!(store.pending_key().unwrap(), None);
-        store.keep_key("key").unwrap();
+        store.save_pending_key("key").unwrap();
         assert_eq!(store.pending_key().unwrap().as_deref(), Some("key"));
         store.put("C1\n", "K1\n", "2026-11-28T10:00:00Z".parse().unwrap()).unwrap();
-        store.forget_key();
+        store.remove_pending_key();
         let current = pki.join("kubelet-client-current.pem");
         assert_eq!(store.current(), current);
         assert_eq!(fs::read_to_string(&current).unwrap(), "C1\nK1\n");

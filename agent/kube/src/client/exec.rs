@@ -16,10 +16,10 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::error::ApiError;
-use super::exec_credential::{Credential, read, told};
+use super::exec_credential::{Credential, exec_info, parse};
 
 /// The time limit of a plugin.
-const LIMIT: Duration = Duration::from_secs(60);
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A plugin, and its last credential.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl ExecPlugin {
     /// Returns a valid credential.
     pub(crate) async fn credential(&self) -> Result<Arc<Credential>, ApiError> {
         let mut last = self.last.lock().await;
-        if let Some(known) = last.as_ref().filter(|known| known.is_good(Timestamp::now())) {
+        if let Some(known) = last.as_ref().filter(|known| known.is_valid(Timestamp::now())) {
             return Ok(Arc::clone(known));
         }
         let new = Arc::new(self.run().await?);
@@ -50,12 +50,12 @@ impl ExecPlugin {
     }
 
     /// Returns a credential other than the one that the server rejected.
-    pub(crate) async fn other_than(
+    pub(crate) async fn replacement_for(
         &self,
-        refused: &Arc<Credential>,
+        rejected: &Arc<Credential>,
     ) -> Result<Arc<Credential>, ApiError> {
         let mut last = self.last.lock().await;
-        if let Some(known) = last.as_ref().filter(|known| !Arc::ptr_eq(known, refused)) {
+        if let Some(known) = last.as_ref().filter(|known| !Arc::ptr_eq(known, rejected)) {
             return Ok(Arc::clone(known));
         }
         let new = Arc::new(self.run().await?);
@@ -72,8 +72,8 @@ impl ExecPlugin {
         command
             .args(&self.args)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .env("KUBERNETES_EXEC_INFO", told(&self.version, self.cluster.as_ref()));
-        let output = match timeout(LIMIT, output(command, &[])).await {
+            .env("KUBERNETES_EXEC_INFO", exec_info(&self.version, self.cluster.as_ref()));
+        let output = match timeout(PLUGIN_TIMEOUT, output(command, &[])).await {
             Ok(Ok(output)) => output,
             Ok(Err(error)) => {
                 let hint = match self.install_hint.trim() {
@@ -82,12 +82,12 @@ impl ExecPlugin {
                 };
                 return Err(problem(format!("{error}{hint}")));
             }
-            Err(_) => return Err(problem(format!("timed out after {LIMIT:?}"))),
+            Err(_) => return Err(problem(format!("timed out after {PLUGIN_TIMEOUT:?}"))),
         };
         if !output.status.success() {
             return Err(problem(format!("{}: {}", output.status, excerpt(&output.stderr))));
         }
-        read(&output.stdout, &self.version).map_err(problem)
+        parse(&output.stdout, &self.version).map_err(problem)
     }
 }
 

@@ -27,27 +27,27 @@ pub(crate) struct Credential {
 }
 
 impl Credential {
-    pub(crate) fn is_good(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_valid(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|expires_at| now <= expires_at)
     }
 }
 
 /// The value of `KUBERNETES_EXEC_INFO`: not interactive, with the cluster if the kubeconfig requests that.
-pub(crate) fn told(version: &str, cluster: Option<&Value>) -> String {
-    let mut told = json!({
+pub(crate) fn exec_info(version: &str, cluster: Option<&Value>) -> String {
+    let mut exec_info = json!({
         "kind": "ExecCredential",
         "apiVersion": version,
         "spec": {"interactive": false},
     });
     if let Some(cluster) = cluster {
-        told["spec"]["cluster"] = cluster.clone();
+        exec_info["spec"]["cluster"] = cluster.clone();
     }
-    told.to_string()
+    exec_info.to_string()
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Answer {
+struct ExecCredential {
     api_version: String,
     kind: String,
     status: Option<Status>,
@@ -63,8 +63,8 @@ struct Status {
 }
 
 /// Parses a plugin's output in this version.
-pub(crate) fn read(printed: &[u8], version: &str) -> Result<Credential, String> {
-    let answer: Answer = serde_json::from_slice(printed)
+pub(crate) fn parse(printed: &[u8], version: &str) -> Result<Credential, String> {
+    let answer: ExecCredential = serde_json::from_slice(printed)
         .map_err(|error| format!("output is not an ExecCredential: {error}"))?;
     if answer.kind != "ExecCredential" || answer.api_version != version {
         return Err(format!(
@@ -128,20 +128,23 @@ mod tests {
     #[test]
     fn plugin_is_told_the_version_and_the_cluster() {
         let cluster = json!({"server": "https://h"});
-        let told: Value = serde_json::from_str(&told(V1, Some(&cluster))).unwrap();
-        assert_eq!(told["apiVersion"], V1);
-        assert_eq!(told["spec"], json!({"interactive": false, "cluster": {"server": "https://h"}}));
+        let exec_info: Value = serde_json::from_str(&exec_info(V1, Some(&cluster))).unwrap();
+        assert_eq!(exec_info["apiVersion"], V1);
+        assert_eq!(
+            exec_info["spec"],
+            json!({"interactive": false, "cluster": {"server": "https://h"}})
+        );
     }
 
     #[test]
     fn token_is_good_until_its_end() {
         let text = answer(r#"{"token": "t", "expirationTimestamp": "2026-11-28T10:00:00Z"}"#);
-        let found = read(text.as_bytes(), V1).unwrap();
+        let found = parse(text.as_bytes(), V1).unwrap();
         assert_eq!(found.header.as_ref().unwrap(), "Bearer t");
-        assert!(found.is_good("2026-11-28T10:00:00Z".parse().unwrap()));
-        assert!(!found.is_good("2026-11-28T10:00:01Z".parse().unwrap()));
-        let unlimited = read(answer(r#"{"token": "t"}"#).as_bytes(), V1).unwrap();
-        assert!(unlimited.is_good(Timestamp::MAX));
+        assert!(found.is_valid("2026-11-28T10:00:00Z".parse().unwrap()));
+        assert!(!found.is_valid("2026-11-28T10:00:01Z".parse().unwrap()));
+        let unlimited = parse(answer(r#"{"token": "t"}"#).as_bytes(), V1).unwrap();
+        assert!(unlimited.is_valid(Timestamp::MAX));
     }
 
     #[test]
@@ -151,7 +154,7 @@ mod tests {
             "clientCertificateData": made.cert.pem(),
             "clientKeyData": made.signing_key.serialize_pem(),
         });
-        let found = read(answer(&status.to_string()).as_bytes(), V1).unwrap();
+        let found = parse(answer(&status.to_string()).as_bytes(), V1).unwrap();
         assert_eq!(found.identity.unwrap().certificates, [made.cert.der().clone()]);
     }
 
@@ -170,7 +173,7 @@ mod tests {
     #[case::key(&answer(r#"{"clientKeyData": "k", "clientCertificateData": "c"}"#), "clientKeyData is not a PEM key")]
     #[case::time(&answer(r#"{"token": "t", "expirationTimestamp": "soon"}"#), "expirationTimestamp \"soon\" is not a time")]
     fn read_rejects_malformed_credentials(#[case] text: &str, #[case] problem: &str) {
-        let error = read(text.as_bytes(), V1).unwrap_err();
+        let error = parse(text.as_bytes(), V1).unwrap_err();
         assert!(error.starts_with(problem), "{error}");
     }
 }

@@ -18,7 +18,7 @@ use http::HeaderValue;
 use super::error::ApiError;
 
 /// The shortest interval between checks.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The files of a connection, and their state at the last check.
 #[derive(Debug, Default)]
@@ -26,10 +26,10 @@ pub(crate) struct Files {
     authority: Option<PathBuf>,
     /// The certificate and the key, if both are in files.
     identity: Option<(PathBuf, PathBuf)>,
-    looked_at: Option<Instant>,
+    checked_at: Option<Instant>,
     used: Vec<Option<Stamp>>,
     /// The stamps of files that could not be used, so that each problem is logged once.
-    refused: Vec<Option<Stamp>>,
+    rejected: Vec<Option<Stamp>>,
 }
 
 /// Identifies a version of a file: device, inode, size and modification time.
@@ -53,11 +53,11 @@ impl Files {
     /// The new content if a file was replaced since the last call. Files that cannot be used, alone or together, are read again
     /// at each check.
     pub(crate) fn replaced(&mut self, now: Instant) -> Option<Content> {
-        let is_due = self.looked_at.is_none_or(|at| now.duration_since(at) >= LOOK);
+        let is_due = self.checked_at.is_none_or(|at| now.duration_since(at) >= CHECK_INTERVAL);
         if self.used.is_empty() || !is_due {
             return None;
         }
-        self.looked_at = Some(now);
+        self.checked_at = Some(now);
         let stamps = self.stamps();
         if stamps == self.used {
             return None;
@@ -68,34 +68,34 @@ impl Files {
                 Some(content)
             }
             Err(problem) => {
-                self.refuse(stamps, &problem);
+                self.reject(stamps, &problem);
                 None
             }
         }
     }
 
     /// Records that the last files cannot be used.
-    pub(crate) fn refuse_last(&mut self, problem: &str) {
+    pub(crate) fn reject_last(&mut self, problem: &str) {
         let stamps = std::mem::take(&mut self.used);
         // Without stamps, each check reads the files again until they can be used.
         self.used = stamps.iter().map(|_| None).collect();
-        self.refuse(stamps, problem);
+        self.reject(stamps, problem);
     }
 
     /// Makes the next call check the files without delay.
     #[cfg(test)]
-    pub(crate) fn forget_look(&mut self) {
-        self.looked_at = None;
+    pub(crate) fn check_immediately(&mut self) {
+        self.checked_at = None;
     }
 
-    fn refuse(&mut self, stamps: Vec<Option<Stamp>>, problem: &str) {
-        if self.refused != stamps {
+    fn reject(&mut self, stamps: Vec<Option<Stamp>>, problem: &str) {
+        if self.rejected != stamps {
             tracing::warn!(
                 problem,
                 "failed to reload the files of the kubeconfig; the former ones stay in use"
             );
         }
-        self.refused = stamps;
+        self.rejected = stamps;
     }
 
     fn stamps(&self) -> Vec<Option<Stamp>> {
@@ -218,7 +218,7 @@ mod tests {
         let content = files.replaced(at(2)).unwrap();
         assert_eq!(content.identity.unwrap().certificates, [second.cert.der().clone()]);
         assert!(files.replaced(at(3)).is_none());
-        files.refuse_last("certificate and key do not match");
+        files.reject_last("certificate and key do not match");
         assert!(files.replaced(at(4)).is_some());
         std::fs::remove_file(&key).unwrap();
         assert!(files.replaced(at(5)).is_none());

@@ -157,9 +157,9 @@ impl Reader<'_> {
             cluster.certificate_authority_data.as_deref(),
             cluster.certificate_authority.as_deref(),
         )?;
-        let written = written(&cluster, roots.as_deref());
+        let inline_cluster = inline_cluster(&cluster, roots.as_deref());
         let exec = user.exec.as_ref().filter(|exec| exec.provide_cluster_info);
-        let told = exec.map(|_| told(written.clone(), &cluster));
+        let plugin_cluster = exec.map(|_| plugin_cluster(inline_cluster.clone(), &cluster));
         let roots = roots.map(|pem| files::certificates(&pem)).transpose();
         let roots =
             roots.map_err(|problem| self.problem(format!("certificate-authority {problem}")))?;
@@ -179,18 +179,18 @@ impl Reader<'_> {
                 Trust::Insecure
             }
         };
-        let server_name = filled(cluster.tls_server_name).map(|name| {
+        let server_name = non_empty(cluster.tls_server_name).map(|name| {
             ServerName::try_from(name.clone())
                 .map_err(|_| self.problem(format!("tls-server-name {name:?} is not a host name")))
         });
         Ok(Connection {
             server,
             trust,
-            cluster: written,
+            cluster: inline_cluster,
             server_name: server_name.transpose()?,
-            proxy: filled(cluster.proxy_url),
+            proxy: non_empty(cluster.proxy_url),
             identity: self.identity(&user)?,
-            credentials: self.credentials(user, told)?,
+            credentials: self.credentials(user, plugin_cluster)?,
             files,
         })
     }
@@ -199,8 +199,8 @@ impl Reader<'_> {
     /// inline data.
     fn files(&self, cluster: &Cluster, user: &User) -> Files {
         let in_file = |data: &Option<String>, file: &Option<String>| {
-            let file = filled(file.clone()).filter(|_| filled(data.clone()).is_none());
-            file.map(|file| self.beside(&file))
+            let file = non_empty(file.clone()).filter(|_| non_empty(data.clone()).is_none());
+            file.map(|file| self.resolve_path(&file))
         };
         let authority =
             in_file(&cluster.certificate_authority_data, &cluster.certificate_authority);
@@ -240,17 +240,17 @@ impl Reader<'_> {
         let has_certificate =
             has_certificate.into_iter().flatten().any(|certificate| !certificate.is_empty());
         // If both are given, the file takes precedence, as in client-go.
-        if let Some(file) = filled(user.token_file) {
-            return Ok(Credentials::File(Arc::new(TokenFile::new(self.beside(&file)))));
+        if let Some(file) = non_empty(user.token_file) {
+            return Ok(Credentials::File(Arc::new(TokenFile::new(self.resolve_path(&file)))));
         }
-        if let Some(token) = filled(user.token) {
+        if let Some(token) = non_empty(user.token) {
             let header = fetch::bearer(&token);
             let header = header.ok_or_else(|| {
                 self.problem("token contains characters that are invalid in a header")
             })?;
             return Ok(Credentials::Fixed(header));
         }
-        Ok(match filled(user.username) {
+        Ok(match non_empty(user.username) {
             Some(name) => {
                 let password = user.password.unwrap_or_default();
                 Credentials::Fixed(fetch::basic(name.as_bytes(), password.as_bytes()))
@@ -277,7 +277,7 @@ impl Reader<'_> {
         }
         // A name without a directory is looked up in PATH.
         let program = match exec.command.contains('/') {
-            true => self.beside(&exec.command),
+            true => self.resolve_path(&exec.command),
             false => PathBuf::from(exec.command),
         };
         let variables = exec.env.unwrap_or_default().into_iter();
@@ -307,45 +307,45 @@ impl Reader<'_> {
         }
         let file = file.filter(|file| !file.is_empty());
         let read = |file: &str| {
-            let path = self.beside(file);
+            let path = self.resolve_path(file);
             named_text::read_nonblocking(&path, MOST).map_err(|source| unreadable(&path, source))
         };
         file.map(read).transpose()
     }
 
-    fn beside(&self, file: &str) -> PathBuf {
+    fn resolve_path(&self, file: &str) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(file)
     }
 }
 
 /// ◆ The cluster's description for a plugin: the cluster entry and the plugin's configuration in its extensions.
-fn told(mut written: Value, cluster: &Cluster) -> Value {
+fn plugin_cluster(mut inline_cluster: Value, cluster: &Cluster) -> Value {
     let own = |name: &str| name == "client.authentication.k8s.io/exec";
     if let Some(found) = cluster.extensions.iter().find(|extension| own(&extension.name)) {
-        written["config"] = found.extension.clone();
+        inline_cluster["config"] = found.extension.clone();
     }
-    written
+    inline_cluster
 }
 
 /// ◆ The cluster entry with the content of its files.
-fn written(cluster: &Cluster, roots: Option<&[u8]>) -> Value {
-    let mut told = json!({"server": cluster.server});
-    if let Some(name) = filled(cluster.tls_server_name.clone()) {
-        told["tls-server-name"] = name.into();
+fn inline_cluster(cluster: &Cluster, roots: Option<&[u8]>) -> Value {
+    let mut entry = json!({"server": cluster.server});
+    if let Some(name) = non_empty(cluster.tls_server_name.clone()) {
+        entry["tls-server-name"] = name.into();
     }
     if cluster.insecure_skip_tls_verify {
-        told["insecure-skip-tls-verify"] = true.into();
+        entry["insecure-skip-tls-verify"] = true.into();
     }
     if let Some(roots) = roots {
-        told["certificate-authority-data"] = BASE64_STANDARD.encode(roots).into();
+        entry["certificate-authority-data"] = BASE64_STANDARD.encode(roots).into();
     }
-    if let Some(proxy) = filled(cluster.proxy_url.clone()) {
-        told["proxy-url"] = proxy.into();
+    if let Some(proxy) = non_empty(cluster.proxy_url.clone()) {
+        entry["proxy-url"] = proxy.into();
     }
-    told
+    entry
 }
 
-fn filled(text: Option<String>) -> Option<String> {
+fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
@@ -419,7 +419,7 @@ mod tests {
             )
         };
         let server = "server: 'https://h', insecure-skip-tls-verify: true, extensions: [{name: client.authentication.k8s.io/exec, extension: {audience: x}}]";
-        for (more, told) in [
+        for (more, plugin_cluster) in [
             ("", None),
             (
                 ", provideClusterInfo: true",
@@ -433,7 +433,7 @@ mod tests {
             let Credentials::Plugin(plugin) = found.credentials else {
                 panic!("{:?}", found.credentials)
             };
-            assert_eq!(plugin.cluster, told);
+            assert_eq!(plugin.cluster, plugin_cluster);
             assert_eq!(plugin.program, directory.path().join("bin/login"));
             assert_eq!(plugin.environment, [("N".to_owned(), "v".to_owned())]);
         }

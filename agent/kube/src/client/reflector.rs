@@ -21,11 +21,11 @@ use super::watch::{WatchEvent, WatchStream, version};
 use crate::chance::chance;
 
 /// The default minimum length of a watch; the maximum is twice that.
-const WATCH: Duration = Duration::from_secs(300);
+const MIN_WATCH: Duration = Duration::from_secs(300);
 /// The grace period for the server to end the watch.
-const OVERTIME: Duration = Duration::from_secs(30);
+const WATCH_GRACE_PERIOD: Duration = Duration::from_secs(30);
 /// A watch that ends sooner, without an event, counts as a failure.
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT_WATCH: Duration = Duration::from_secs(1);
 
 /// Namespace and name.
 pub(crate) type Key = (String, String);
@@ -85,7 +85,7 @@ impl Reflector {
             path: path.into(),
             fields: None,
             labels: None,
-            watch: WATCH,
+            watch: MIN_WATCH,
             objects: Map::new(),
             // Any version, which the server can serve from its cache.
             step: Step::List("0"),
@@ -108,7 +108,7 @@ impl Reflector {
 
     /// Sets the minimum length of watches.
     #[must_use]
-    pub(crate) fn with_watches_of(self, watch: Duration) -> Self {
+    pub(crate) fn with_min_watch(self, watch: Duration) -> Self {
         Self { watch, ..self }
     }
 
@@ -160,7 +160,7 @@ impl Reflector {
                 ]);
                 let stream = self.client.watch(&self.path, &query).await?;
                 let since = Instant::now();
-                let until = since + limit + OVERTIME;
+                let until = since + limit + WATCH_GRACE_PERIOD;
                 let watching = Watching { stream, version: from, since, until, has_events: false };
                 self.step = Step::Watching(Box::new(watching));
                 Ok(None)
@@ -168,10 +168,10 @@ impl Reflector {
             Step::Watching(watching) => {
                 let event = timeout_at(watching.until, watching.stream.next()).await;
                 let Some(event) = event.unwrap_or(Ok(None))? else {
-                    let is_short = !watching.has_events && watching.since.elapsed() < SHORT;
+                    let is_short = !watching.has_events && watching.since.elapsed() < SHORT_WATCH;
                     self.step = Step::Watch(std::mem::take(&mut watching.version));
                     if is_short {
-                        self.pause();
+                        self.back_off();
                     }
                     return Ok(None);
                 };
@@ -181,7 +181,7 @@ impl Reflector {
                         watching.version = version;
                         Ok(None)
                     }
-                    WatchEvent::Put(object) => {
+                    WatchEvent::Upserted(object) => {
                         version(&object).clone_into(&mut watching.version);
                         self.objects.insert(key(&object), object);
                         Ok(Some(Change::Object))
@@ -203,7 +203,7 @@ impl Reflector {
     }
 
     /// Delays the next request by the back-off.
-    fn pause(&mut self) {
+    fn back_off(&mut self) {
         let at = self.backoff.failed(Instant::now().into_std(), chance());
         self.retry_at = Some(Instant::from_std(at));
     }
@@ -220,7 +220,7 @@ impl Reflector {
         }
         // An expired version is no server failure: the list follows without delay, unless the expired request was itself a list.
         if !is_expired || was_list {
-            self.pause();
+            self.back_off();
         }
     }
 }

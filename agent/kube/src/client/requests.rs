@@ -275,7 +275,7 @@ impl ApiClient {
                 if response.status != StatusCode::UNAUTHORIZED {
                     return Ok(response);
                 }
-                let other = plugin.other_than(&credential).await?;
+                let other = plugin.replacement_for(&credential).await?;
                 return send(self.use_plugin_credential(&other)?).await;
             }
             Credentials::File(file) => file,

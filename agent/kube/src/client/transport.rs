@@ -125,7 +125,7 @@ impl Transport {
         };
         match self.replace(authority.map(Trust::Roots), identity, None) {
             Ok(()) => tracing::info!("reloaded the files of the kubeconfig"),
-            Err(error) => files.refuse_last(&error.to_string()),
+            Err(error) => files.reject_last(&error.to_string()),
         }
     }
 
@@ -211,7 +211,7 @@ mod tests {
         let transport = Transport::new(&mut connection, true).unwrap();
         let shown = || {
             // As if the last look had been a while ago.
-            transport.files().forget_look();
+            transport.files().check_immediately();
             transport.http();
             transport.certificate().unwrap()
         };

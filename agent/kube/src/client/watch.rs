@@ -7,13 +7,13 @@ use tokio::sync::watch;
 use super::error::ApiError;
 
 /// The maximum size of an event.
-const MOST_BYTES: usize = 32 << 20;
+const MAX_EVENT_BYTES: usize = 32 << 20;
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum WatchEvent {
     /// The object was added or changed.
-    Put(Value),
+    Upserted(Value),
     /// The object was deleted; this is its last state.
     Deleted(Value),
     /// Nothing has changed up to this version.
@@ -31,8 +31,8 @@ struct Lines {
 impl Lines {
     fn push(&mut self, bytes: &[u8]) -> Result<(), ApiError> {
         self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() > MOST_BYTES {
-            let problem = format!("watch event larger than {MOST_BYTES} bytes");
+        if self.buffer.len() > MAX_EVENT_BYTES {
+            let problem = format!("watch event larger than {MAX_EVENT_BYTES} bytes");
             return Err(ApiError::Malformed(problem));
         }
         Ok(())
@@ -102,7 +102,7 @@ fn event(line: &[u8]) -> Result<WatchEvent, ApiError> {
         serde_json::from_slice(line).map_err(|error| ApiError::Malformed(error.to_string()))?;
     let object = event["object"].take();
     match event["type"].as_str() {
-        Some("ADDED" | "MODIFIED") => Ok(WatchEvent::Put(object)),
+        Some("ADDED" | "MODIFIED") => Ok(WatchEvent::Upserted(object)),
         Some("DELETED") => Ok(WatchEvent::Deleted(object)),
         Some("BOOKMARK") => Ok(WatchEvent::Bookmark(version(&object).to_owned())),
         Some("ERROR") => Err(ApiError::of_status(500, &object)),
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn oversized_event_ends_the_watch() {
         let mut lines = Lines::default();
-        let chunk = vec![b'x'; MOST_BYTES];
+        let chunk = vec![b'x'; MAX_EVENT_BYTES];
         assert!(lines.push(&chunk).is_ok());
         assert!(lines.push(b"x").is_err());
     }
@@ -146,8 +146,8 @@ mod tests {
     fn events_are_changes_bookmarks_or_errors() {
         let pod = json!({"metadata": {"name": "p", "resourceVersion": "7"}});
         let told = |kind: &str| event(json!({"type": kind, "object": pod}).to_string().as_bytes());
-        assert_eq!(told("ADDED").unwrap(), WatchEvent::Put(pod.clone()));
-        assert_eq!(told("MODIFIED").unwrap(), WatchEvent::Put(pod.clone()));
+        assert_eq!(told("ADDED").unwrap(), WatchEvent::Upserted(pod.clone()));
+        assert_eq!(told("MODIFIED").unwrap(), WatchEvent::Upserted(pod.clone()));
         assert_eq!(told("DELETED").unwrap(), WatchEvent::Deleted(pod.clone()));
         assert_eq!(told("BOOKMARK").unwrap(), WatchEvent::Bookmark("7".to_owned()));
         assert!(matches!(told("OTHER"), Err(ApiError::Malformed(_))));

@@ -64,7 +64,7 @@ impl NodeAddresses {
             }
             Ok(Ok(Err(error))) => {
                 if state.problem.replace(error) != Some(error) {
-                    tracing::warn!(%error, last = ?state.last, "the node keeps its last addresses");
+                    tracing::warn!(%error, last = ?state.last, "failed to look up the node's addresses; keeping the last ones");
                 }
             }
             Ok(Err(error)) => tracing::error!(%error, "failed to look up the node's addresses"),

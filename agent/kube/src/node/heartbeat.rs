@@ -21,13 +21,13 @@ use crate::client::{ApiClient, ApiError, PatchKind};
 use crate::events::NodeEvent;
 
 const JITTER: f64 = 0.04;
-/// How often an update is tried before the next period.
-const TRIES: usize = 5;
+/// The attempts per period.
+const MAX_TRIES: usize = 5;
 
 /// ◆ When an unchanged status is due.
 #[derive(Debug)]
 struct Cadence {
-    /// How often a status is sent that has not changed.
+    /// The interval between reports of an unchanged status.
     period: Duration,
     due: Option<Instant>,
 }
@@ -41,8 +41,8 @@ impl Cadence {
         self.due.is_none_or(|due| due <= now)
     }
 
-    /// After a change, and after the start, the period is up to a half shorter or longer by `chance`: nodes that changed together
-    /// do not report together for ever.
+    /// Records a report. After a change, and after the start, `chance` makes the period up to half shorter or longer, so that nodes
+    /// that changed at the same time do not keep reporting at the same time.
     fn reported(&mut self, changed: bool, now: Instant, chance: f64) {
         let share = match changed || self.due.is_none() {
             true => 0.5 + chance,
@@ -52,22 +52,22 @@ impl Cadence {
     }
 }
 
-/// What one update leaves for the next.
+/// The state kept between updates.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct HeartbeatState {
     cadence: Cadence,
-    /// Whether the node was unschedulable at the last update. A kubelet that starts takes it for schedulable: that it is not is an event
-    /// then.
+    /// Whether the node was unschedulable at the last update. Initially false, so that an unschedulable node causes an event at the
+    /// start, as in the kubelet.
     unschedulable: bool,
 }
 
-impl Memory {
+impl HeartbeatState {
     pub(super) fn new(period: Duration) -> Self {
         Self { cadence: Cadence::new(period), unschedulable: false }
     }
 
-    /// The reason of the event if the node's `spec.unschedulable` is another than before (recordNodeSchedulableEvent).
-    fn schedulable(&mut self, node: &Value) -> Option<&'static str> {
+    /// The reason of the event if the node's `spec.unschedulable` has changed (recordNodeSchedulableEvent).
+    fn schedulable_transition(&mut self, node: &Value) -> Option<&'static str> {
         let unschedulable = node["spec"]["unschedulable"] == true;
         let before = std::mem::replace(&mut self.unschedulable, unschedulable);
         let reason = if unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" };
@@ -75,9 +75,8 @@ impl Memory {
     }
 }
 
-/// Registers the node and keeps its status, for ever. A change of whether it is ready, of what pods lack, or of the volumes that are in
-/// use, is sent at once. `known` is the node as it is followed.
-/// Tells `events` when it becomes ready or not, and schedulable or not.
+/// Registers the node and updates its status. Never returns. A change of readiness, of limitations, or of the volumes in use is sent
+/// without delay. `known` is the node's object from the watch; `events` receives changes of readiness and schedulability.
 pub(crate) async fn run(
     client: ApiClient,
     node: NodeFacts,
@@ -91,18 +90,18 @@ pub(crate) async fn run(
         reason: "Starting",
         message: "Starting kubelet.".to_owned(),
     };
-    // Without a receiver nobody writes events.
+    // Without a receiver, no events are written.
     let _ = events.send(starting);
     if let Some(status) = register(&client, &node).await {
-        for reason in became(&Value::Null, &status) {
-            let _ = events.send(of_status(&node.registration.name, reason));
+        for reason in transitions(&Value::Null, &status) {
+            let _ = events.send(status_event(&node.registration.name, reason));
         }
     }
     let (mut view, mut limits) = (node.view.clone(), node.limits.clone());
     let mut volumes = node.volumes_in_use.clone();
-    let mut memory = Memory::new(settings.report_period);
+    let mut state = HeartbeatState::new(settings.report_period);
     loop {
-        if let Some(facts) = update(&client, &node, &known, &mut memory, &events).await
+        if let Some(facts) = update(&client, &node, &known, &mut state, &events).await
             && let Some(volumes) = &facts.volumes_in_use
         {
             in_use.set_reported(volumes);
@@ -116,34 +115,34 @@ pub(crate) async fn run(
     }
 }
 
-/// Returns what the status says now, unless it could not be sent.
+/// Updates the status. Returns the reported facts, or `None` if the update failed.
 async fn update(
     client: &ApiClient,
     node: &NodeFacts,
     known: &watch::Receiver<Option<Value>>,
-    memory: &mut Memory,
+    state: &mut HeartbeatState,
     events: &mpsc::UnboundedSender<NodeEvent>,
 ) -> Option<Facts> {
     let facts = node.now().await;
-    // The first time, the node as it is followed will do.
+    // The first attempt uses the object from the watch.
     let known = known.borrow().clone();
-    let happened = try_updates(client, &facts, memory, known, &node.startup).await?;
+    let happened = try_updates(client, &facts, state, known, &node.startup).await?;
     for event in happened {
         let _ = events.send(event);
     }
     Some(facts)
 }
 
-/// Tries an update until it succeeds, at most [`TRIES`] times. Returns the events.
+/// Tries an update until it succeeds, at most [`MAX_TRIES`] times. Returns the events.
 pub(super) async fn try_updates(
     client: &ApiClient,
     facts: &Facts,
-    memory: &mut Memory,
+    state: &mut HeartbeatState,
     mut known: Option<Value>,
     startup: &NodeStartup,
 ) -> Option<Vec<NodeEvent>> {
-    for tried in 0..TRIES {
-        match try_update(client, facts, memory, known.take(), startup).await {
+    for tried in 0..MAX_TRIES {
+        match try_update(client, facts, state, known.take(), startup).await {
             Ok(happened) => return Some(happened),
             Err(error) => {
                 if closes_connections(tried, &error) {
@@ -157,19 +156,19 @@ pub(super) async fn try_updates(
     None
 }
 
-/// ◆ Whether the client closes its connections when this try of a heartbeat failed; the first one is 0.
+/// ◆ Whether the client closes its connections after this attempt of a heartbeat has failed; the first one is 0.
 ///
-/// A kubelet closes its idle connections at each failure after the first, and finds silent ones by pings of HTTP/2. Connections of
-/// HTTP/1.1 have no pings: watches on silent ones end here. Watches at a server that answers stay, as a kubelet's do.
+/// The kubelet closes its idle connections after each failure except the first, and detects dead ones by HTTP/2 pings. HTTP/1.1 has
+/// no pings, so this also ends watches on dead connections. If the server answers, watches continue, as in the kubelet.
 pub(super) fn closes_connections(tried: usize, error: &ApiError) -> bool {
     tried > 0 && error.has_no_response()
 }
 
-/// Returns the events of what the node has become that it was not before.
+/// Updates the status if it has changed or is due. Returns the events of the changes.
 async fn try_update(
     client: &ApiClient,
     facts: &Facts,
-    memory: &mut Memory,
+    state: &mut HeartbeatState,
     known: Option<Value>,
     startup: &NodeStartup,
 ) -> Result<Vec<NodeEvent>, ApiError> {
@@ -180,46 +179,47 @@ async fn try_update(
     };
     let mut after = before.clone();
     after["status"] = status(facts, &before["status"], Timestamp::now());
-    let relabelled = own_labels(&mut after);
+    let relabelled = set_system_labels(&mut after);
     let changed = relabelled || differs(&before["status"], &after["status"]);
-    let event = |reason: &'static str| of_status(&facts.name, reason);
-    if !changed && !memory.cadence.is_due(Instant::now()) {
-        return Ok(memory.schedulable(&before).map(event).into_iter().collect());
+    let event = |reason: &'static str| status_event(&facts.name, reason);
+    if !changed && !state.cadence.is_due(Instant::now()) {
+        return Ok(state.schedulable_transition(&before).map(event).into_iter().collect());
     }
     let patch = patch(&before, &after).map_err(|error| ApiError::Malformed(error.to_string()))?;
     if let Some(patch) = patch {
         let path = format!("{path}/status");
         client.patch(&path, PatchKind::StrategicMerge, &patch).await?;
     }
-    memory.cadence.reported(changed, Instant::now(), chance());
-    let schedulable = memory.schedulable(&before);
+    state.cadence.reported(changed, Instant::now(), chance());
+    let schedulable_transition = state.schedulable_transition(&before);
     let (before, after) = (&before["status"], &after["status"]);
     if is_true(after, "Ready") == Some(true) {
         startup.became_ready(Timestamp::now());
     }
-    let became = became(before, after).into_iter().chain(schedulable).map(event);
+    let transitions =
+        transitions(before, after).into_iter().chain(schedulable_transition).map(event);
     let rebooted = rebooted(before, after).map(|boot| NodeEvent {
         kind: EventType::Warning,
         reason: "Rebooted",
         message: format!("Node {} has been rebooted, boot id: {boot}", facts.name),
     });
-    Ok(rebooted.into_iter().chain(became).collect())
+    Ok(rebooted.into_iter().chain(transitions).collect())
 }
 
-/// ◆ The event that a node has become what the reason says.
-fn of_status(node: &str, reason: &'static str) -> NodeEvent {
+/// ◆ The event for a change of the node's status.
+fn status_event(node: &str, reason: &'static str) -> NodeEvent {
     let message = format!("Node {node} status is now: {reason}");
     NodeEvent { kind: EventType::Normal, reason, message }
 }
 
-/// ◆ The id of the boot, if it is another than the server knew.
+/// ◆ The boot ID, if it differs from the server's.
 fn rebooted<'a>(before: &Value, after: &'a Value) -> Option<&'a str> {
     let known = before["nodeInfo"]["bootID"].as_str().filter(|id| !id.is_empty())?;
     after["nodeInfo"]["bootID"].as_str().filter(|id| !id.is_empty() && *id != known)
 }
 
-/// ◆ Sets the labels by which pods choose a node that can run them at all. Returns whether one was another.
-fn own_labels(node: &mut Value) -> bool {
+/// ◆ Sets the labels of operating system and architecture. Returns whether one has changed.
+fn set_system_labels(node: &mut Value) -> bool {
     let mut changed = false;
     for (label, value) in [("kubernetes.io/os", "linux"), ("kubernetes.io/arch", architecture())] {
         let label = &mut node["metadata"]["labels"][label];
@@ -231,7 +231,7 @@ fn own_labels(node: &mut Value) -> bool {
     changed
 }
 
-/// The conditions whose changes are events, with the reasons of those that become true and not true.
+/// The conditions whose changes cause events, with the reasons for true and for false.
 const TRANSITIONS: [(&str, &str, &str); 4] = [
     ("MemoryPressure", "NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
     ("DiskPressure", "NodeHasDiskPressure", "NodeHasNoDiskPressure"),
@@ -239,9 +239,9 @@ const TRANSITIONS: [(&str, &str, &str); 4] = [
     ("Ready", "NodeReady", "NodeNotReady"),
 ];
 
-/// ◆ The reasons of the events about a node whose conditions changed. That a new node is ready is no event; that it is short of nothing
-/// is one (pkg/kubelet/nodestatus/setters.go).
-fn became(before: &Value, after: &Value) -> Vec<&'static str> {
+/// ◆ The reasons of the events for changed conditions. A new node causes no event if it is ready, but causes one for each absent
+/// pressure (pkg/kubelet/nodestatus/setters.go).
+fn transitions(before: &Value, after: &Value) -> Vec<&'static str> {
     let reason = |(kind, yes, no): (&str, &'static str, &'static str)| {
         let (before, after) = (is_true(before, kind), is_true(after, kind)?);
         let is_event = before.map_or(kind != "Ready", |before| before != after);
@@ -284,38 +284,41 @@ mod tests {
     }
 
     #[test]
-    fn conditions_that_change_are_events() {
+    fn changed_conditions_cause_events() {
         let of =
             |kind: &str, status: &str| json!({"conditions": [{"type": kind, "status": status}]});
         let (yes, no, unknown) =
             (of("Ready", "True"), of("Ready", "False"), of("Ready", "Unknown"));
-        assert_eq!(became(&no, &yes), ["NodeReady"]);
-        assert_eq!(became(&unknown, &yes), ["NodeReady"]);
-        assert_eq!(became(&yes, &no), ["NodeNotReady"]);
-        assert_eq!(became(&yes, &yes), [""; 0]);
-        assert_eq!(became(&Value::Null, &yes), [""; 0]);
-        assert_eq!(became(&Value::Null, &of("DiskPressure", "False")), ["NodeHasNoDiskPressure"]);
+        assert_eq!(transitions(&no, &yes), ["NodeReady"]);
+        assert_eq!(transitions(&unknown, &yes), ["NodeReady"]);
+        assert_eq!(transitions(&yes, &no), ["NodeNotReady"]);
+        assert_eq!(transitions(&yes, &yes), [""; 0]);
+        assert_eq!(transitions(&Value::Null, &yes), [""; 0]);
+        assert_eq!(
+            transitions(&Value::Null, &of("DiskPressure", "False")),
+            ["NodeHasNoDiskPressure"]
+        );
         let (short, enough) = (of("DiskPressure", "True"), of("DiskPressure", "False"));
-        assert_eq!(became(&enough, &short), ["NodeHasDiskPressure"]);
-        assert_eq!(became(&short, &enough), ["NodeHasNoDiskPressure"]);
+        assert_eq!(transitions(&enough, &short), ["NodeHasDiskPressure"]);
+        assert_eq!(transitions(&short, &enough), ["NodeHasNoDiskPressure"]);
     }
 
     #[test]
-    fn change_of_whether_the_node_is_schedulable_is_an_event() {
-        let mut memory = Memory::new(Duration::from_secs(300));
+    fn changed_schedulability_causes_an_event() {
+        let mut state = HeartbeatState::new(Duration::from_secs(300));
         let (cordoned, free) = (json!({"spec": {"unschedulable": true}}), json!({"spec": {}}));
-        let mut reason = |node: &Value| memory.schedulable(node);
+        let mut reason = |node: &Value| state.schedulable_transition(node);
         assert_eq!(reason(&free), None);
         assert_eq!(reason(&cordoned), Some("NodeNotSchedulable"));
         assert_eq!(reason(&cordoned), None);
         assert_eq!(reason(&json!({"spec": {"unschedulable": false}})), Some("NodeSchedulable"));
         assert_eq!(reason(&free), None);
-        let mut started = Memory::new(Duration::from_secs(300));
-        assert_eq!(started.schedulable(&cordoned), Some("NodeNotSchedulable"));
+        let mut started = HeartbeatState::new(Duration::from_secs(300));
+        assert_eq!(started.schedulable_transition(&cordoned), Some("NodeNotSchedulable"));
     }
 
     #[test]
-    fn other_boot_than_the_known_one_is_a_reboot() {
+    fn changed_boot_id_is_a_reboot() {
         let of = |boot: &str| json!({"nodeInfo": {"bootID": boot}});
         assert_eq!(rebooted(&of("a"), &of("b")), Some("b"));
         for (before, after) in [(of("a"), of("a")), (of(""), of("b")), (of("a"), of(""))] {
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_the_system_are_set_again() {
+    fn system_labels_are_restored() {
         let arch = architecture();
         let right = json!({"kubernetes.io/os": "linux", "kubernetes.io/arch": arch, "theirs": "1"});
         for (labels, changed) in [
@@ -334,10 +337,10 @@ mod tests {
             (json!({"theirs": "1"}), true),
         ] {
             let mut node = json!({"metadata": {"labels": labels}});
-            assert_eq!(own_labels(&mut node), changed, "{labels}");
+            assert_eq!(set_system_labels(&mut node), changed, "{labels}");
             assert_eq!(node["metadata"]["labels"], right);
         }
-        assert!(own_labels(&mut json!({"metadata": {}})));
+        assert!(set_system_labels(&mut json!({"metadata": {}})));
     }
 
     #[test]

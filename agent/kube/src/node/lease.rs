@@ -15,20 +15,20 @@ use crate::client::{ApiClient, ApiError};
 use crate::time::micros;
 
 const NAMESPACE: &str = "kube-node-lease";
-/// How often it is renewed: four times while it is good.
+/// The renewals per lease duration.
 const RENEWALS: u32 = 4;
 const JITTER: f64 = 0.04;
-/// How often a renewal is tried before the next period.
-const TRIES: usize = 5;
-/// The first delay before it is created or read again, and the longest one.
-const FIRST: Duration = Duration::from_millis(200);
-const LONGEST: Duration = Duration::from_secs(7);
+/// The attempts per period.
+const MAX_TRIES: usize = 5;
+/// The first delay before it is created or read again, and the maximum.
+const RETRY: Duration = Duration::from_millis(200);
+const RETRY_MAX: Duration = Duration::from_secs(7);
 
 fn path(name: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{name}")
 }
 
-/// ◆ The lease, renewed. `base` is how it was last; null if there is none. It belongs to the node, if that is known.
+/// ◆ The renewed lease. `base` is its last state; null if it does not exist. The node owns it, if its uid is known.
 fn renewed(
     base: &Value,
     name: &str,
@@ -54,13 +54,13 @@ fn renewed(
     lease
 }
 
-/// Renews the lease, which is good for this long, for ever. There is none before the node exists.
+/// Renews the lease with this duration. Never returns. The lease is created once the node exists.
 pub(crate) async fn run(client: ApiClient, name: String, duration: Duration) {
     let lease = Lease::new(client, name, duration);
     let mut latest = Value::Null;
     loop {
         if latest.is_null() {
-            latest = lease.ensured().await;
+            latest = lease.ensure_with_retry().await;
         } else {
             latest = lease.renew(latest).await;
         }
@@ -80,16 +80,16 @@ impl Lease {
         Self { client, path: path(&name), name, duration }
     }
 
-    /// The lease as it is once it was created or renewed, however long that takes.
-    async fn ensured(&self) -> Value {
-        let mut wait = FIRST;
+    /// Creates or renews the lease, and retries until that succeeds.
+    async fn ensure_with_retry(&self) -> Value {
+        let mut wait = RETRY;
         loop {
             match self.ensure().await {
                 Ok(lease) => return lease,
                 Err(error) => self.log(&error, "failed to ensure the node's lease; will retry"),
             }
             sleep(wait).await;
-            wait = wait.saturating_mul(2).min(LONGEST);
+            wait = wait.saturating_mul(2).min(RETRY_MAX);
         }
     }
 
@@ -106,9 +106,9 @@ impl Lease {
         }
     }
 
-    /// The lease after a renewal; null if it is to be created again.
+    /// Renews the lease; returns null if it must be created again.
     pub(super) async fn renew(&self, mut latest: Value) -> Value {
-        for tried in 0..TRIES {
+        for tried in 0..MAX_TRIES {
             match self.put(&latest).await {
                 Ok(lease) => return lease,
                 Err(error) => {
@@ -117,7 +117,7 @@ impl Lease {
                         self.client.reconnect();
                     }
                     if error.is_conflict() {
-                        latest = self.ensured().await;
+                        latest = self.ensure_with_retry().await;
                     } else if error.is_not_found() {
                         return Value::Null;
                     }

@@ -16,8 +16,8 @@ use super::status::{patch, status};
 use crate::client::{ApiClient, ApiError, PatchKind};
 
 /// The first back-off delay and the maximum.
-const FIRST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(7);
+const RETRY: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(7);
 
 /// The annotation of nodes for which the attach/detach controller attaches volumes.
 const ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
@@ -126,18 +126,18 @@ pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) -> Option<Val
     }
     node.startup.attempted(Timestamp::now());
     let only_existing = node.gates.enabled("KubeletRegistrationGetOnExistsOnly");
-    let mut wait = FIRST;
+    let mut wait = RETRY;
     loop {
         let status = status(&node.now().await, &Value::Null, Timestamp::now());
         let resets_extended = node.view.resets_extended_resources();
         let object = initial(&node.registration, &status);
         match try_register(client, &object, resets_extended, only_existing).await {
-            Ok(was_there) => {
-                tracing::info!(node = %name, was_there, "registered node");
-                if !was_there {
+            Ok(existed) => {
+                tracing::info!(node = %name, existed, "registered node");
+                if !existed {
                     node.startup.registered_new(Timestamp::now());
                 }
-                return (!was_there).then_some(status);
+                return (!existed).then_some(status);
             }
             Err(error) => {
                 let (node, error) = (name, &error as &dyn std::error::Error);
@@ -145,13 +145,13 @@ pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) -> Option<Val
             }
         }
         sleep(wait).await;
-        wait = wait.saturating_mul(2).min(LONGEST);
+        wait = wait.saturating_mul(2).min(RETRY_MAX);
     }
 }
 
 /// Whether there may be a node of that name, given the error of its creation. A client that may not create nodes may have one
 /// nevertheless, unless the agent gets only those that exist (gate KubeletRegistrationGetOnExistsOnly).
-fn may_be_there(error: &ApiError, only_existing: bool) -> bool {
+fn may_exist(error: &ApiError, only_existing: bool) -> bool {
     error.is_already_exists() || !only_existing && error.is_forbidden()
 }
 
@@ -164,7 +164,7 @@ async fn try_register(
 ) -> Result<bool, ApiError> {
     match client.create("/api/v1/nodes", node).await {
         Ok(_) => return Ok(false),
-        Err(error) if may_be_there(&error, only_existing) => {}
+        Err(error) if may_exist(&error, only_existing) => {}
         Err(error) => return Err(error),
     }
     let path = path(node["metadata"]["name"].as_str().unwrap_or_default());
@@ -197,8 +197,8 @@ mod tests {
     ) {
         let (reason, message) = (reason.to_owned(), String::new());
         let error = ApiError::Refused { code, reason, message };
-        assert_eq!(may_be_there(&error, false), expected);
-        assert_eq!(may_be_there(&error, true), with_gate);
+        assert_eq!(may_exist(&error, false), expected);
+        assert_eq!(may_exist(&error, true), with_gate);
     }
 
     fn registration() -> Registration {

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Barrier;
 use tokio::time::{sleep, timeout};
 
-use super::heartbeat::{Memory, try_updates};
+use super::heartbeat::{HeartbeatState, try_updates};
 use super::lease::Lease;
 use super::startup::NodeStartup;
 use super::status::Facts;
@@ -162,11 +162,11 @@ async fn lease_renewal_closes_connections_after_two_unanswered_tries() {
 async fn status_update_closes_connections_after_two_unanswered_tries() {
     let (server, client) = start().await;
     let facts = Facts { name: "n1".to_owned(), ..Facts::default() };
-    let mut memory = Memory::new(Duration::from_secs(300));
+    let mut state = HeartbeatState::new(Duration::from_secs(300));
     let known = Some(json!({"metadata": {"name": "n1"}}));
     let startup = NodeStartup::new(None, Timestamp::now());
     let client = client.with_timeout(LIMIT);
-    let events = try_updates(&client, &facts, &mut memory, known, &startup).await;
+    let events = try_updates(&client, &facts, &mut state, known, &startup).await;
     assert!(events.is_some());
     assert_reconnected(&server).await;
 }

@@ -14,25 +14,25 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::followed::{Answer, Followed};
+use super::watch_targets::{WatchResult, WatchTarget};
 use crate::chance::jittered;
 use crate::client::{ApiClient, ApiError};
 
 /// The poll intervals of a claim that cannot be used, and of a bound one.
-const UNBOUND: Duration = Duration::from_secs(2);
-const BOUND: Duration = Duration::from_secs(60);
+const UNBOUND_POLL: Duration = Duration::from_secs(2);
+const BOUND_POLL: Duration = Duration::from_secs(60);
 const JITTER: f64 = 0.2;
 
 /// The finalizer that protects a claim in use. A deleted claim without it must not be used.
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 /// Polls a claim. Its last known state stays while the server is unreachable.
-pub(super) async fn follow_claim(
+pub(super) async fn poll_claim(
     client: ApiClient,
     namespace: String,
     name: String,
-    of: Followed,
-    answers: mpsc::UnboundedSender<(Followed, Answer)>,
+    watched: WatchTarget,
+    answers: mpsc::UnboundedSender<(WatchTarget, WatchResult)>,
 ) {
     let mut last = None;
     loop {
@@ -40,7 +40,7 @@ pub(super) async fn follow_claim(
         let is_bound = found.is_ok();
         let answer = match found {
             Ok(found) => Some(Ok(found)),
-            Err(Unusable::Away(error)) => {
+            Err(Unusable::Unavailable(error)) => {
                 tracing::warn!(claim = %format_args!("{namespace}/{name}"), error = &error as &dyn std::error::Error, "failed to get the claim of a pod; will retry");
                 let first = || format!("failed to fetch PVC from API server: {error}");
                 last.is_none().then(|| Err(first()))
@@ -49,18 +49,18 @@ pub(super) async fn follow_claim(
         };
         if let Some(answer) = answer.filter(|answer| last.as_ref() != Some(answer)) {
             last = Some(answer.clone());
-            if answers.send((of.clone(), Answer::Claim(answer))).is_err() {
+            if answers.send((watched.clone(), WatchResult::Claim(answer))).is_err() {
                 return;
             }
         }
-        sleep(jittered(if is_bound { BOUND } else { UNBOUND }, JITTER)).await;
+        sleep(jittered(if is_bound { BOUND_POLL } else { UNBOUND_POLL }, JITTER)).await;
     }
 }
 
 /// The reason that a claim cannot be used.
 enum Unusable {
     /// The request failed without an answer about the claim.
-    Away(ApiError),
+    Unavailable(ApiError),
     /// A reason in the kubelet's words.
     Refused(String),
 }
@@ -71,7 +71,7 @@ impl Unusable {
         if let ApiError::Refused { code: 400..=499, message, .. } = error {
             return Self::Refused(format!("failed to fetch {what} from API server: {message}"));
         }
-        Self::Away(error)
+        Self::Unavailable(error)
     }
 }
 
@@ -93,7 +93,7 @@ async fn object<T: DeserializeOwned>(
 ) -> Result<T, Unusable> {
     let value = client.get(path, &[]).await.map_err(|error| Unusable::of(error, what))?;
     serde_json::from_value(value)
-        .map_err(|error| Unusable::Away(ApiError::Malformed(error.to_string())))
+        .map_err(|error| Unusable::Unavailable(ApiError::Malformed(error.to_string())))
 }
 
 /// ◆ The name of the volume that a claim is bound to, or the reason that there is none.

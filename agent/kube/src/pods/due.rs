@@ -8,7 +8,7 @@ use agent::PodReport;
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::PodStatus;
 
-use super::mirror::{is_mirror, shown};
+use super::mirror::{is_mirror, reported_status};
 use super::status_json::differs;
 
 /// The last successful write of a pod.
@@ -21,13 +21,13 @@ pub(crate) struct Written {
     pub(crate) deleted: bool,
 }
 
-/// Whether to write a pod's status or delete the pod. `anew`: also compares with the server's status, and repeats the deletion of
+/// Whether to write a pod's status or delete the pod. `full_sync`: also compares with the server's status, and repeats the deletion of
 /// a pod that still exists.
 pub(crate) fn is_due(
     report: &PodReport,
     at_server: &Pod,
     written: Option<&Written>,
-    anew: bool,
+    full_sync: bool,
 ) -> bool {
     // The agent has not published a status yet.
     if report.published.phase.is_none() {
@@ -39,9 +39,11 @@ pub(crate) fn is_due(
     let is_other = !Arc::ptr_eq(&written.status, &report.published)
         && differs(&written.status, &report.published);
     let is_new = is_other || written.finished != report.finished;
-    let ends = may_be_deleted(at_server, report.finished) && (anew || !written.deleted);
+    let ends = may_be_deleted(at_server, report.finished) && (full_sync || !written.deleted);
     let status = || at_server.api().status.clone().unwrap_or_default();
-    is_new || ends || anew && differs(&status(), &shown(at_server, &report.published))
+    is_new
+        || ends
+        || full_sync && differs(&status(), &reported_status(at_server, &report.published))
 }
 
 /// Whether the pod's object may be deleted for good: its deletion was requested, its final status is written, and nothing of it

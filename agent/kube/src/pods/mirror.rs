@@ -48,7 +48,7 @@ pub(crate) fn reported_uid(pod: &Pod) -> PodUid {
 /// because an earlier agent may have written it, and a static pod does not carry it.
 ///
 /// Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go updateStatusInternal.
-pub(crate) fn shown(at_server: &Pod, reported: &PodStatus) -> PodStatus {
+pub(crate) fn reported_status(at_server: &Pod, reported: &PodStatus) -> PodStatus {
     let status = at_server.api().status.as_ref().filter(|_| is_mirror(at_server));
     let began = status.and_then(|status| status.start_time.clone());
     let start_time = began.or_else(|| reported.start_time.clone());
@@ -59,7 +59,7 @@ pub(crate) fn shown(at_server: &Pod, reported: &PodStatus) -> PodStatus {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum MirrorAction {
     /// Create the mirror pod of a static pod, after deleting the outdated one, if there is one.
-    Show {
+    Create {
         /// The static pod.
         pod: Pod,
         /// The existing mirror pod, which does not represent it.
@@ -73,7 +73,7 @@ impl MirrorAction {
     /// The name of the pod to act on.
     pub(crate) fn name(&self) -> FullName {
         full_name(match self {
-            Self::Show { pod, .. } | Self::Delete(pod) => pod,
+            Self::Create { pod, .. } | Self::Delete(pod) => pod,
         })
     }
 }
@@ -96,7 +96,7 @@ pub(crate) fn actions<'p>(
             continue;
         }
         if !mirror.is_some_and(|mirror| shows(mirror) && !mirror.is_deleted()) {
-            actions.push(MirrorAction::Show { pod: pod.clone(), outdated: mirror.cloned() });
+            actions.push(MirrorAction::Create { pod: pod.clone(), outdated: mirror.cloned() });
         }
     }
     if is_complete {
@@ -167,8 +167,8 @@ mod tests {
         let is_ending = |mirror: &Pod| reported_uid(mirror).as_str() == "ending";
         let actions = actions(static_pods, mirrors.iter(), is_complete, is_ending);
         let words = actions.iter().map(|action| match action {
-            MirrorAction::Show { pod, outdated: None } => format!("create {}", pod.name()),
-            MirrorAction::Show { pod, outdated: Some(old) } => {
+            MirrorAction::Create { pod, outdated: None } => format!("create {}", pod.name()),
+            MirrorAction::Create { pod, outdated: Some(old) } => {
                 format!("create {} for {}", pod.name(), old.uid())
             }
             MirrorAction::Delete(pod) => format!("delete {}", pod.uid()),
@@ -218,11 +218,11 @@ mod tests {
             api.status = Some(status.clone());
             Pod::new(api)
         };
-        assert_eq!(shown(&with(mirror("a", "1"), &then), &now), then);
-        assert_eq!(shown(&with(mirror("a", "1"), &status(None)), &now), now);
-        assert_eq!(shown(&mirror("a", "1"), &now), now);
+        assert_eq!(reported_status(&with(mirror("a", "1"), &then), &now), then);
+        assert_eq!(reported_status(&with(mirror("a", "1"), &status(None)), &now), now);
+        assert_eq!(reported_status(&mirror("a", "1"), &now), now);
         // The start time of an ordinary pod is already in the object that the agent started from.
-        assert_eq!(shown(&with(pod("a", "u", json!({})), &then), &now), now);
+        assert_eq!(reported_status(&with(pod("a", "u", json!({})), &then), &now), now);
     }
 
     #[test]

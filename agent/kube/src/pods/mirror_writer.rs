@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::mirror::{
-    FullName, MirrorAction, actions, is_mirror, is_same, object, reported_uid, shown,
+    FullName, MirrorAction, actions, is_mirror, is_same, object, reported_status, reported_uid,
 };
 use super::status_json::differs;
 use super::{KnownPods, path};
@@ -50,7 +50,7 @@ impl MirrorInputs {
         let is_ending = |mirror: &Pod| {
             let shows = |report: &PodReport| {
                 let status = mirror.api().status.clone().unwrap_or_default();
-                !differs(&status, &shown(mirror, &report.published))
+                !differs(&status, &reported_status(mirror, &report.published))
             };
             let report = reports.get(&reported_uid(mirror));
             report.is_some_and(|report| !report.finished || !shows(report))
@@ -94,8 +94,8 @@ impl MirrorWriter {
             }
             let done = match &action {
                 MirrorAction::Delete(mirror) => self.delete(mirror).await.map(|_| true),
-                MirrorAction::Show { pod, outdated } => {
-                    self.show(pod, outdated.as_ref(), &inputs.store).await
+                MirrorAction::Create { pod, outdated } => {
+                    self.create(pod, outdated.as_ref(), &inputs.store).await
                 }
             };
             match done {
@@ -123,7 +123,7 @@ impl MirrorWriter {
     }
 
     /// Creates the mirror pod of a static pod after deleting an outdated one. Returns false if it must wait for another change.
-    async fn show(
+    async fn create(
         &self,
         pod: &Pod,
         outdated: Option<&Pod>,

@@ -15,10 +15,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, interval, timeout, timeout_at};
 
-use super::claim::follow_claim;
-use super::followed::{
-    ALWAYS, Answer, Answers, Followed, Named, add, followed, in_namespace, is_immutable, lasting,
-    objects, unanswered,
+use super::claim::poll_claim;
+use super::watch_targets::{
+    ALWAYS, ObjectRef, WatchResult, WatchResults, WatchTarget, add, in_namespace, is_immutable,
+    lasting, objects, sync_timeout_error, watch_targets,
 };
 use crate::client::{ApiClient, Change, Reflector};
 use crate::node::{pod_cidr, registration};
@@ -37,24 +37,24 @@ const LEAST_IDLE: Duration = Duration::from_secs(60);
 
 /// The objects that a pod refers to.
 #[derive(Clone, Debug, PartialEq)]
-struct Needed {
-    all: Set<Followed>,
+struct PodNeeds {
+    all: Set<WatchTarget>,
     /// The objects that are read repeatedly while the pod runs.
-    lasting: Set<Followed>,
+    lasting: Set<WatchTarget>,
 }
 
-impl Needed {
+impl PodNeeds {
     fn of(pod: &Pod) -> Self {
-        let lasting = lasting(pod).into_iter().map(Followed::Object);
-        Self { all: followed(pod).into_iter().collect(), lasting: lasting.collect() }
+        let lasting = lasting(pod).into_iter().map(WatchTarget::Object);
+        Self { all: watch_targets(pod).into_iter().collect(), lasting: lasting.collect() }
     }
 }
 
 /// The needs of each registered pod.
-type Needs = Map<PodUid, Needed>;
+type Needs = Map<PodUid, PodNeeds>;
 
 /// Everything to follow, and the part of it that is read repeatedly.
-fn united(needs: &Needs) -> (Set<Followed>, Set<Followed>) {
+fn all_targets(needs: &Needs) -> (Set<WatchTarget>, Set<WatchTarget>) {
     let all = needs.values().flat_map(|needed| needed.all.iter().cloned());
     let lasting = needs.values().flat_map(|needed| needed.lasting.iter().cloned());
     (all.chain(ALWAYS).collect(), lasting.collect())
@@ -62,10 +62,10 @@ fn united(needs: &Needs) -> (Set<Followed>, Set<Followed>) {
 
 /// An announcement that objects are about to be read.
 #[derive(Debug)]
-struct Read {
-    objects: Vec<Named>,
+struct ReadRequest {
+    objects: Vec<ObjectRef>,
     /// Receives those of them that are followed.
-    reply: oneshot::Sender<Vec<Named>>,
+    reply: oneshot::Sender<Vec<ObjectRef>>,
 }
 
 /// Registers what pods need, and waits for the server's answers. Clones share it.
@@ -75,10 +75,10 @@ pub(crate) struct Registry {
     node: String,
     store: Arc<ObjectStore>,
     needs: watch::Sender<Needs>,
-    known: watch::Receiver<Arc<Set<Followed>>>,
+    known: watch::Receiver<Arc<Set<WatchTarget>>>,
     own_node: watch::Receiver<Option<Value>>,
-    answers: mpsc::UnboundedSender<(Followed, Answer)>,
-    reads: mpsc::UnboundedSender<Read>,
+    answers: mpsc::UnboundedSender<(WatchTarget, WatchResult)>,
+    reads: mpsc::UnboundedSender<ReadRequest>,
 }
 
 impl Registry {
@@ -93,7 +93,7 @@ impl Registry {
         self.needs.send_if_modified(|needs| {
             let mut has_changed = false;
             for pod in pods {
-                let needed = Needed::of(pod);
+                let needed = PodNeeds::of(pod);
                 let before = needs.get(pod.uid());
                 new.extend(before.is_none().then(|| pod.clone()));
                 if before != Some(&needed) {
@@ -124,14 +124,14 @@ impl Registry {
 
     /// Waits for the node's object, up to [`NODE_ANSWER`]: its labels and taints decide which pods it admits.
     async fn wait_for_node(&self) {
-        let has_node = |known: &Arc<Set<Followed>>| known.contains(&Followed::Node);
+        let has_node = |known: &Arc<Set<WatchTarget>>| known.contains(&WatchTarget::Node);
         let _ = timeout(NODE_ANSWER, self.known.clone().wait_for(has_node)).await;
     }
 
     /// Waits for answers about everything that the pods refer to, up to [`FIRST_ANSWERS`].
     async fn wait_for(&self, pods: &[Pod]) {
-        let needed: Set<Followed> = pods.iter().flat_map(followed).chain(ALWAYS).collect();
-        let has_all = |known: &Arc<Set<Followed>>| needed.is_subset(known);
+        let needed: Set<WatchTarget> = pods.iter().flat_map(watch_targets).chain(ALWAYS).collect();
+        let has_all = |known: &Arc<Set<WatchTarget>>| needed.is_subset(known);
         let answered = async {
             self.announce(pods.iter().flat_map(objects).collect()).await;
             let _ = self.known.clone().wait_for(has_all).await;
@@ -141,10 +141,10 @@ impl Registry {
     }
 
     /// Announces that objects are about to be read, which restarts their stopped watches. Returns those that are followed.
-    async fn announce(&self, objects: Vec<Named>) -> Vec<Named> {
+    async fn announce(&self, objects: Vec<ObjectRef>) -> Vec<ObjectRef> {
         let (reply, followed) = oneshot::channel();
         // If the receiver is gone, nothing is followed.
-        let _ = self.reads.send(Read { objects, reply });
+        let _ = self.reads.send(ReadRequest { objects, reply });
         followed.await.unwrap_or_default()
     }
 
@@ -165,13 +165,13 @@ impl Registry {
             return Ok(());
         };
         let has_all =
-            |known: &Arc<Set<Followed>>| followed.iter().all(|named| is_known(known, named));
+            |known: &Arc<Set<WatchTarget>>| followed.iter().all(|named| is_known(known, named));
         if timeout_at(until, self.known.clone().wait_for(has_all)).await.is_ok() {
             return Ok(());
         }
         let known = Arc::clone(&self.known.borrow());
         let missing = followed.iter().find(|named| !is_known(&known, named));
-        missing.map_or(Ok(()), |named| Err(unanswered(named.kind)))
+        missing.map_or(Ok(()), |named| Err(sync_timeout_error(named.kind)))
     }
 
     /// Gets the node again if it does not match the node selector or affinity of a pod: it may just have got the labels
@@ -191,33 +191,33 @@ impl Registry {
             Ok(node) => {
                 let mut changes = self.store.changes();
                 // The send fails only if [`Objects`] is gone.
-                let _ = self.answers.send((Followed::Node, Answer::Objects(vec![node])));
+                let _ = self.answers.send((WatchTarget::Node, WatchResult::Objects(vec![node])));
                 let _ = timeout(FIRST_ANSWERS, changes.changed()).await;
             }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(node = %self.node, error, "failed to get the node again for a pod that names other labels");
+                tracing::warn!(node = %self.node, error, "failed to get the node for a pod whose node selector does not match");
             }
         }
     }
 }
 
-fn is_known(known: &Set<Followed>, named: &Named) -> bool {
-    known.contains(&Followed::Object(named.clone()))
+fn is_known(known: &Set<WatchTarget>, named: &ObjectRef) -> bool {
+    known.contains(&WatchTarget::Object(named.clone()))
 }
 
-/// The reflector of something followed; `None` for a claim, which is polled.
-fn reflector(client: &ApiClient, node: &str, of: &Followed) -> Option<Reflector> {
-    Some(match of {
-        Followed::Claim(..) => return None,
-        Followed::Node => {
+/// The reflector of a watch target; `None` for a claim, which is polled.
+fn reflector(client: &ApiClient, node: &str, watched: &WatchTarget) -> Option<Reflector> {
+    Some(match watched {
+        WatchTarget::Claim(..) => return None,
+        WatchTarget::Node => {
             let fields = format!("metadata.name={node}");
             Reflector::new(client.clone(), "/api/v1/nodes").with_fields(fields)
         }
-        Followed::RuntimeClasses => {
+        WatchTarget::RuntimeClasses => {
             Reflector::new(client.clone(), "/apis/node.k8s.io/v1/runtimeclasses")
         }
-        Followed::Object(Named { kind, namespace, name }) => {
+        WatchTarget::Object(ObjectRef { kind, namespace, name }) => {
             let resource = match kind {
                 ObjectKind::ConfigMap => "configmaps",
                 ObjectKind::Secret => "secrets",
@@ -225,46 +225,46 @@ fn reflector(client: &ApiClient, node: &str, of: &Followed) -> Option<Reflector>
             let path = format!("/api/v1/namespaces/{namespace}/{resource}");
             Reflector::new(client.clone(), path)
                 .with_fields(format!("metadata.name={name}"))
-                .with_watches_of(OBJECT_WATCH)
+                .with_min_watch(OBJECT_WATCH)
         }
-        Followed::Services => {
+        WatchTarget::Services => {
             Reflector::new(client.clone(), "/api/v1/services").with_fields("spec.clusterIP!=None")
         }
     })
 }
 
-/// Follows one thing until it is immutable. A failed request leaves the known state unchanged.
+/// Watches one target until it is immutable. A failed request leaves the known state unchanged.
 async fn follow(
     mut reflector: Reflector,
-    of: Followed,
-    answers: mpsc::UnboundedSender<(Followed, Answer)>,
+    watched: WatchTarget,
+    answers: mpsc::UnboundedSender<(WatchTarget, WatchResult)>,
 ) {
     let mut is_known = false;
     loop {
         let answer = match reflector.next().await {
             Change::Listed | Change::Object => {
                 is_known = true;
-                Answer::Objects(reflector.objects().values().cloned().collect())
+                WatchResult::Objects(reflector.objects().values().cloned().collect())
             }
             Change::Failed(error) => {
                 let why = error.to_string();
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(?of, error, "failed to follow an object of pods; will retry");
+                tracing::warn!(?watched, error, "failed to watch an object of pods; will retry");
                 if is_known {
                     continue;
                 }
-                Answer::Refused(why)
+                WatchResult::Refused(why)
             }
         };
         let is_final = is_immutable(&answer);
-        if answers.send((of.clone(), answer)).is_err() || is_final {
+        if answers.send((watched.clone(), answer)).is_err() || is_final {
             return;
         }
     }
 }
 
-/// The state of something followed.
-struct Following {
+/// The state of a watch target.
+struct WatchState {
     task: AbortHandle,
     /// Whether there was an answer since its watch started.
     is_answered: bool,
@@ -282,17 +282,17 @@ pub(crate) struct Objects {
     /// Objects that do not come from the server.
     others: ObjectMap,
     tasks: JoinSet<()>,
-    following: Map<Followed, Following>,
+    following: Map<WatchTarget, WatchState>,
     /// The objects that are read repeatedly.
-    lasting: Set<Followed>,
+    lasting: Set<WatchTarget>,
     /// The time without a read after which the watches of other objects stop.
     idle_limit: Duration,
-    answers: Answers,
-    sender: mpsc::UnboundedSender<(Followed, Answer)>,
-    receiver: mpsc::UnboundedReceiver<(Followed, Answer)>,
-    announcer: mpsc::UnboundedSender<Read>,
-    reads: mpsc::UnboundedReceiver<Read>,
-    known: watch::Sender<Arc<Set<Followed>>>,
+    answers: WatchResults,
+    sender: mpsc::UnboundedSender<(WatchTarget, WatchResult)>,
+    receiver: mpsc::UnboundedReceiver<(WatchTarget, WatchResult)>,
+    announcer: mpsc::UnboundedSender<ReadRequest>,
+    reads: mpsc::UnboundedReceiver<ReadRequest>,
+    known: watch::Sender<Arc<Set<WatchTarget>>>,
     /// The node's object as the server sent it, including fields that this version of the API does not have.
     own_node: watch::Sender<Option<Value>>,
     needs: watch::Sender<Needs>,
@@ -319,7 +319,7 @@ impl Objects {
             following: Map::new(),
             lasting: Set::new(),
             idle_limit: resync_period.saturating_mul(IDLE_PERIODS).max(LEAST_IDLE),
-            answers: Answers::new(),
+            answers: WatchResults::new(),
             sender,
             receiver,
             announcer,
@@ -352,11 +352,11 @@ impl Objects {
         loop {
             tokio::select! {
                 Ok(()) = needs.changed() => {
-                    let (wanted, lasting) = united(&needs.borrow_and_update());
-                    self.want(wanted, lasting);
+                    let (wanted, lasting) = all_targets(&needs.borrow_and_update());
+                    self.set_targets(wanted, lasting);
                 }
-                Some((of, answer)) = self.receiver.recv() => self.take(of, answer),
-                Some(Read { objects, reply }) = self.reads.recv() => {
+                Some((watched, answer)) = self.receiver.recv() => self.record(watched, answer),
+                Some(ReadRequest { objects, reply }) = self.reads.recv() => {
                     // The caller may have timed out.
                     let _ = reply.send(self.read(objects));
                 }
@@ -365,42 +365,42 @@ impl Objects {
         }
     }
 
-    /// Records the server's answer about something followed.
-    fn take(&mut self, of: Followed, answer: Answer) {
-        let Some(following) = self.following.get_mut(&of) else {
+    /// Records the server's answer about a watch target.
+    fn record(&mut self, watched: WatchTarget, answer: WatchResult) {
+        let Some(following) = self.following.get_mut(&watched) else {
             return;
         };
         following.is_answered = true;
-        if let (Followed::Node, Answer::Objects(found)) = (&of, &answer) {
+        if let (WatchTarget::Node, WatchResult::Objects(found)) = (&watched, &answer) {
             self.own_node.send_replace(found.first().cloned());
         }
-        self.answers.insert(of, answer);
+        self.answers.insert(watched, answer);
         self.publish();
     }
 
     /// Follows exactly these. `lasting` are read repeatedly.
-    fn want(&mut self, wanted: Set<Followed>, lasting: Set<Followed>) {
+    fn set_targets(&mut self, wanted: Set<WatchTarget>, lasting: Set<WatchTarget>) {
         let before = self.following.len();
-        self.following.retain(|of, following| {
-            let is_wanted = wanted.contains(of);
+        self.following.retain(|watched, following| {
+            let is_wanted = wanted.contains(watched);
             if !is_wanted {
                 following.task.abort();
-                self.answers.remove(of);
+                self.answers.remove(watched);
             }
             is_wanted
         });
         let now = Instant::now();
-        for of in std::mem::replace(&mut self.lasting, lasting).iter() {
-            if let Some(following) = self.following.get_mut(of) {
+        for watched in std::mem::replace(&mut self.lasting, lasting).iter() {
+            if let Some(following) = self.following.get_mut(watched) {
                 following.read_at = now;
             }
         }
         let mut changed = self.following.len() != before;
-        for of in wanted {
-            let is_lasting = self.lasting.contains(&of);
-            let following = self.following.get(&of);
+        for watched in wanted {
+            let is_lasting = self.lasting.contains(&watched);
+            let following = self.following.get(&watched);
             if following.is_none_or(|following| following.is_stopped && is_lasting) {
-                self.start(of);
+                self.start(watched);
                 changed = true;
             }
         }
@@ -411,38 +411,38 @@ impl Objects {
     }
 
     /// Starts to follow something. Its known state stays until there is an answer.
-    fn start(&mut self, of: Followed) {
-        let (own, answers) = (of.clone(), self.sender.clone());
-        let task = match (reflector(&self.client, &self.node, &of), &of) {
-            (None, Followed::Claim(namespace, name)) => {
+    fn start(&mut self, watched: WatchTarget) {
+        let (own, answers) = (watched.clone(), self.sender.clone());
+        let task = match (reflector(&self.client, &self.node, &watched), &watched) {
+            (None, WatchTarget::Claim(namespace, name)) => {
                 let (namespace, name) = (namespace.clone(), name.clone());
                 let client = self.client.clone();
-                self.tasks.spawn(tasks::boxed(follow_claim(client, namespace, name, own, answers)))
+                self.tasks.spawn(tasks::boxed(poll_claim(client, namespace, name, own, answers)))
             }
             (Some(reflector), _) => self.tasks.spawn(tasks::boxed(follow(reflector, own, answers))),
             (None, _) => return,
         };
         let read_at = Instant::now();
-        let following = Following { task, is_answered: false, read_at, is_stopped: false };
-        self.following.insert(of, following);
+        let following = WatchState { task, is_answered: false, read_at, is_stopped: false };
+        self.following.insert(watched, following);
     }
 
     /// Records that objects are about to be read, and restarts their stopped watches. Returns those that are followed.
-    fn read(&mut self, objects: Vec<Named>) -> Vec<Named> {
+    fn read(&mut self, objects: Vec<ObjectRef>) -> Vec<ObjectRef> {
         let now = Instant::now();
         let (mut followed, mut stopped) = (Vec::new(), Vec::new());
         for named in objects {
-            let of = Followed::Object(named.clone());
-            if let Some(following) = self.following.get_mut(&of) {
+            let watched = WatchTarget::Object(named.clone());
+            if let Some(following) = self.following.get_mut(&watched) {
                 following.read_at = now;
                 followed.push(named);
                 if following.is_stopped {
-                    stopped.push(of);
+                    stopped.push(watched);
                 }
             }
         }
         if !stopped.is_empty() {
-            stopped.into_iter().for_each(|of| self.start(of));
+            stopped.into_iter().for_each(|watched| self.start(watched));
             self.publish_known();
         }
         followed
@@ -451,16 +451,16 @@ impl Objects {
     /// Stops the watches of objects that were not read for [`Self::idle_limit`].
     fn stop_idle(&mut self) {
         let now = Instant::now();
-        for (of, following) in &mut self.following {
-            let is_read = self.lasting.contains(of)
+        for (watched, following) in &mut self.following {
+            let is_read = self.lasting.contains(watched)
                 || now.duration_since(following.read_at) <= self.idle_limit;
             let is_watched = following.is_answered && !following.is_stopped;
-            let answer = self.answers.get(of);
-            let is_object = matches!(of, Followed::Object(_))
-                && matches!(answer, Some(Answer::Objects(_)))
+            let answer = self.answers.get(watched);
+            let is_object = matches!(watched, WatchTarget::Object(_))
+                && matches!(answer, Some(WatchResult::Objects(_)))
                 && !answer.is_some_and(is_immutable);
             if is_object && is_watched && !is_read {
-                tracing::debug!(?of, "stopped to watch an object that was not read for long");
+                tracing::debug!(?watched, "stopped watching an idle object");
                 following.task.abort();
                 following.is_stopped = true;
             }
@@ -469,8 +469,8 @@ impl Objects {
 
     fn publish(&self) {
         let mut objects = self.others.clone();
-        for of in self.following.keys() {
-            add(&mut objects, of, self.answers.get(of));
+        for watched in self.following.keys() {
+            add(&mut objects, watched, self.answers.get(watched));
         }
         self.store.set(objects);
         self.publish_known();
@@ -478,7 +478,7 @@ impl Objects {
 
     fn publish_known(&self) {
         let answered = self.following.iter().filter(|(_, following)| following.is_answered);
-        self.known.send_replace(Arc::new(answered.map(|(of, _)| of.clone()).collect()));
+        self.known.send_replace(Arc::new(answered.map(|(watched, _)| watched.clone()).collect()));
     }
 }
 

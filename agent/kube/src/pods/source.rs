@@ -60,7 +60,7 @@ impl ApiPods {
                     self.decoded.insert(key.clone(), decoded);
                 }
                 Err(error) => {
-                    tracing::error!(pod = %format_args!("{}/{}", key.0, key.1), error, "failed to decode a pod of the API server; it is not run");
+                    tracing::error!(pod = %format_args!("{}/{}", key.0, key.1), error, "failed to decode a pod from the API server; skipped it");
                 }
             }
         }
@@ -115,7 +115,7 @@ impl PodWatch for ApiPods {
                 },
                 Change::Failed(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(server = %self.server, error, "failed to follow the pods of the node; will retry");
+                    tracing::warn!(server = %self.server, error, "failed to watch the pods of the node; will retry");
                 }
             }
         }

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::due::{Written, is_due, may_be_deleted};
-use super::mirror::{reported_uid, shown};
+use super::mirror::{reported_status, reported_uid};
 use super::status_json::patch;
 use super::{KnownPods, path};
 use crate::client::{ApiClient, ApiError, PatchKind};
@@ -72,14 +72,14 @@ impl Writer {
         let mut rounds = interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let anew = tokio::select! {
+            let full_sync = tokio::select! {
                 _ = rounds.tick() => true,
                 Ok(()) = reports.changed() => false,
                 Ok(()) = known.changed() => false,
             };
             let reports = Arc::clone(&reports.borrow_and_update());
             known.mark_unchanged();
-            self.write_all(&reports, &known, anew).await;
+            self.write_all(&reports, &known, full_sync).await;
         }
     }
 
@@ -87,7 +87,7 @@ impl Writer {
         &mut self,
         reports: &Reports,
         known: &watch::Receiver<Arc<KnownPods>>,
-        anew: bool,
+        full_sync: bool,
     ) {
         let at_first = Arc::clone(&known.borrow());
         self.written.retain(|uid, _| at_first.contains_key(uid));
@@ -107,7 +107,7 @@ impl Writer {
             {
                 continue;
             }
-            if !is_due(report, &at_server, self.written.get(uid), anew) {
+            if !is_due(report, &at_server, self.written.get(uid), full_sync) {
                 // The agent published an equal status again.
                 if let Some(written) = self.written.get_mut(uid) {
                     written.status = Arc::clone(&report.published);
@@ -147,7 +147,7 @@ impl Writer {
             return Ok(written);
         };
         let before = pod.api().status.clone().unwrap_or_default();
-        let own = shown(&pod, &report.published);
+        let own = reported_status(&pod, &report.published);
         let after = merged(&pod, &before, own, !report.finished, Timestamp::now());
         let patch = patch(pod.uid().as_str(), &before, &after)
             .map_err(|error| ApiError::Malformed(error.to_string()))?;
@@ -166,7 +166,7 @@ impl Writer {
         if may_be_deleted(&pod, report.finished) {
             match self.client.delete_now(&path, pod.uid().as_str()).await {
                 Ok(_) => {
-                    tracing::info!(pod = %pod.full_name(), "deleted the pod at the API server: nothing of it is left")
+                    tracing::info!(pod = %pod.full_name(), "deleted the pod from the API server")
                 }
                 // The pod is already gone, or another pod has its name.
                 Err(error) if error.is_not_found() || error.is_conflict() => {}

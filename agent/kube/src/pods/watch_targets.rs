@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// An object that a pod names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Named {
+pub(super) struct ObjectRef {
     pub(super) kind: ObjectKind,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -22,9 +22,9 @@ pub(super) struct Named {
 
 /// An object, or a set of objects, to follow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Followed {
+pub(super) enum WatchTarget {
     /// One object.
-    Object(Named),
+    Object(ObjectRef),
     /// The claim of this namespace and name, and the volume bound to it.
     Claim(String, String),
     /// The node itself: its labels and taints decide which pods it admits.
@@ -36,12 +36,12 @@ pub(super) enum Followed {
 }
 
 /// Followed regardless of the pods.
-pub(super) const ALWAYS: [Followed; 3] =
-    [Followed::Node, Followed::RuntimeClasses, Followed::Services];
+pub(super) const ALWAYS: [WatchTarget; 3] =
+    [WatchTarget::Node, WatchTarget::RuntimeClasses, WatchTarget::Services];
 
-/// The server's answer about something followed.
+/// The server's answer about a watch target.
 #[derive(Clone, Debug)]
-pub(super) enum Answer {
+pub(super) enum WatchResult {
     /// The objects; empty if the object does not exist.
     Objects(Vec<Value>),
     /// The bound volume of a claim, or the reason that the claim cannot be used.
@@ -50,22 +50,22 @@ pub(super) enum Answer {
     Refused(String),
 }
 
-pub(super) type Answers = Map<Followed, Answer>;
+pub(super) type WatchResults = Map<WatchTarget, WatchResult>;
 
 /// The objects and claims that a pod refers to.
-pub(super) fn followed(pod: &Pod) -> Vec<Followed> {
+pub(super) fn watch_targets(pod: &Pod) -> Vec<WatchTarget> {
     let claims = claims(pod).into_iter();
-    let claims = claims.map(|name| Followed::Claim(pod.namespace().to_owned(), name));
-    objects(pod).into_iter().map(Followed::Object).chain(claims).collect()
+    let claims = claims.map(|name| WatchTarget::Claim(pod.namespace().to_owned(), name));
+    objects(pod).into_iter().map(WatchTarget::Object).chain(claims).collect()
 }
 
 /// The ConfigMaps and Secrets that a pod names.
-pub(super) fn objects(pod: &Pod) -> Vec<Named> {
+pub(super) fn objects(pod: &Pod) -> Vec<ObjectRef> {
     in_namespace(pod.namespace(), named(pod))
 }
 
 /// The objects that are read repeatedly while the pod runs. The others are read when a container starts.
-pub(super) fn lasting(pod: &Pod) -> Vec<Named> {
+pub(super) fn lasting(pod: &Pod) -> Vec<ObjectRef> {
     in_namespace(pod.namespace(), named_by_volumes_and_pulls(pod))
 }
 
@@ -73,56 +73,58 @@ pub(super) fn lasting(pod: &Pod) -> Vec<Named> {
 pub(super) fn in_namespace(
     namespace: &str,
     objects: impl IntoIterator<Item = (ObjectKind, String)>,
-) -> Vec<Named> {
+) -> Vec<ObjectRef> {
     let objects = objects.into_iter();
-    objects.map(|(kind, name)| Named { kind, namespace: namespace.to_owned(), name }).collect()
+    objects.map(|(kind, name)| ObjectRef { kind, namespace: namespace.to_owned(), name }).collect()
 }
 
 /// Whether the object of an answer is immutable, so that it needs no watch. If it is deleted and created again, pods see the new
 /// one once no pod uses the old one, as with the kubelet.
-pub(super) fn is_immutable(answer: &Answer) -> bool {
+pub(super) fn is_immutable(answer: &WatchResult) -> bool {
     match answer {
-        Answer::Objects(found) => found.iter().any(|object| object["immutable"] == true),
-        Answer::Claim(_) | Answer::Refused(_) => false,
+        WatchResult::Objects(found) => found.iter().any(|object| object["immutable"] == true),
+        WatchResult::Claim(_) | WatchResult::Refused(_) => false,
     }
 }
 
 /// The error for an object of this kind before the first answer.
-pub(super) fn unanswered(kind: ObjectKind) -> String {
+pub(super) fn sync_timeout_error(kind: ObjectKind) -> String {
     format!("failed to sync {kind} cache: timed out waiting for the condition")
 }
 
-/// Adds the answer about something followed to the objects.
-pub(super) fn add(objects: &mut ObjectMap, of: &Followed, answer: Option<&Answer>) {
+/// Adds the answer about a watch target to the objects.
+pub(super) fn add(objects: &mut ObjectMap, watched: &WatchTarget, answer: Option<&WatchResult>) {
     let found = match answer {
-        Some(Answer::Objects(found)) => found.as_slice(),
-        Some(Answer::Claim(_) | Answer::Refused(_)) | None => &[],
+        Some(WatchResult::Objects(found)) => found.as_slice(),
+        Some(WatchResult::Claim(_) | WatchResult::Refused(_)) | None => &[],
     };
-    match of {
-        Followed::Claim(namespace, name) => {
+    match watched {
+        WatchTarget::Claim(namespace, name) => {
             let bound = match answer {
-                Some(Answer::Claim(bound)) => bound.clone(),
-                Some(Answer::Objects(_) | Answer::Refused(_)) | None => {
-                    Err("failed to fetch PVC from API server: it has not answered yet".to_owned())
+                Some(WatchResult::Claim(bound)) => bound.clone(),
+                Some(WatchResult::Objects(_) | WatchResult::Refused(_)) | None => {
+                    Err("failed to fetch PVC from API server: no answer yet".to_owned())
                 }
             };
             objects.set_bound_claim(namespace, name, bound);
         }
-        Followed::Node => found.iter().filter_map(decoded).for_each(|node| objects.set_node(node)),
-        Followed::RuntimeClasses => {
+        WatchTarget::Node => {
+            found.iter().filter_map(decoded).for_each(|node| objects.set_node(node))
+        }
+        WatchTarget::RuntimeClasses => {
             found.iter().filter_map(decoded).for_each(|class| objects.insert_runtime_class(class));
-            if matches!(answer, Some(Answer::Objects(_))) {
+            if matches!(answer, Some(WatchResult::Objects(_))) {
                 objects.set_all_runtime_classes_known();
             }
         }
-        Followed::Services => {
+        WatchTarget::Services => {
             found.iter().filter_map(decoded).for_each(|service| objects.insert_service(service));
             // Containers must wait: without KUBERNETES_SERVICE_HOST, their clients cannot find the API server.
-            if !matches!(answer, Some(Answer::Objects(_))) {
+            if !matches!(answer, Some(WatchResult::Objects(_))) {
                 objects.set_services_unread();
             }
         }
-        Followed::Object(named) => {
+        WatchTarget::Object(named) => {
             match named.kind {
                 ObjectKind::ConfigMap => {
                     found.iter().filter_map(decoded).for_each(|map| objects.insert_config_map(map));
@@ -132,9 +134,9 @@ pub(super) fn add(objects: &mut ObjectMap, of: &Followed, answer: Option<&Answer
                 }
             }
             let why = match answer {
-                Some(Answer::Objects(_) | Answer::Claim(_)) => return,
-                Some(Answer::Refused(why)) => why.clone(),
-                None => unanswered(named.kind),
+                Some(WatchResult::Objects(_) | WatchResult::Claim(_)) => return,
+                Some(WatchResult::Refused(why)) => why.clone(),
+                None => sync_timeout_error(named.kind),
             };
             objects.set_unknown(named.kind, &named.namespace, &named.name, why);
         }
@@ -158,8 +160,8 @@ mod tests {
 
     use super::*;
 
-    fn named(kind: ObjectKind, name: &str) -> Followed {
-        Followed::Object(Named { kind, namespace: "ns".to_owned(), name: name.to_owned() })
+    fn named(kind: ObjectKind, name: &str) -> WatchTarget {
+        WatchTarget::Object(ObjectRef { kind, namespace: "ns".to_owned(), name: name.to_owned() })
     }
 
     fn pod(spec: Value) -> Pod {
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_need_what_their_containers_volumes_and_pulls_name() {
+    fn watch_targets_are_the_objects_that_a_pod_names() {
         let spec = json!({
             "containers": [{
                 "name": "c",
@@ -185,7 +187,7 @@ mod tests {
             "imagePullSecrets": [{"name": "login"}],
         });
         let pod = pod(spec);
-        let mut found = followed(&pod);
+        let mut found = watch_targets(&pod);
         found.sort();
         let expected = [
             named(ObjectKind::ConfigMap, "all"),
@@ -193,11 +195,12 @@ mod tests {
             named(ObjectKind::Secret, "login"),
             named(ObjectKind::Secret, "one"),
             named(ObjectKind::Secret, "unused"),
-            Followed::Claim("ns".to_owned(), "disk".to_owned()),
-            Followed::Claim("ns".to_owned(), "p-tmp".to_owned()),
+            WatchTarget::Claim("ns".to_owned(), "disk".to_owned()),
+            WatchTarget::Claim("ns".to_owned(), "p-tmp".to_owned()),
         ];
         assert_eq!(found, expected);
-        let lasting: Vec<Followed> = lasting(&pod).into_iter().map(Followed::Object).collect();
+        let lasting: Vec<WatchTarget> =
+            lasting(&pod).into_iter().map(WatchTarget::Object).collect();
         let expected = [named(ObjectKind::ConfigMap, "root"), named(ObjectKind::Secret, "login")];
         assert_eq!(lasting, expected);
     }
@@ -206,28 +209,28 @@ mod tests {
     fn services_are_read_once_they_are_listed() {
         let table = [
             (None, true),
-            (Some(Answer::Refused("forbidden".to_owned())), true),
-            (Some(Answer::Objects(Vec::new())), false),
+            (Some(WatchResult::Refused("forbidden".to_owned())), true),
+            (Some(WatchResult::Objects(Vec::new())), false),
         ];
         for (answer, unread) in &table {
             let mut objects = ObjectMap::default();
-            add(&mut objects, &Followed::Services, answer.as_ref());
+            add(&mut objects, &WatchTarget::Services, answer.as_ref());
             assert_eq!(objects.services_are_unread(), *unread, "{answer:?}");
         }
     }
 
     #[test]
-    fn answers_are_there_not_there_and_not_known() {
+    fn answers_make_objects_present_absent_or_unknown() {
         let mut objects = ObjectMap::default();
         let map = json!({"metadata": {"name": "a", "namespace": "ns"}, "data": {"k": "v"}});
         let table = [
-            (named(ObjectKind::ConfigMap, "a"), Some(Answer::Objects(vec![map]))),
-            (named(ObjectKind::ConfigMap, "b"), Some(Answer::Objects(Vec::new()))),
-            (named(ObjectKind::ConfigMap, "c"), Some(Answer::Refused("forbidden".to_owned()))),
+            (named(ObjectKind::ConfigMap, "a"), Some(WatchResult::Objects(vec![map]))),
+            (named(ObjectKind::ConfigMap, "b"), Some(WatchResult::Objects(Vec::new()))),
+            (named(ObjectKind::ConfigMap, "c"), Some(WatchResult::Refused("forbidden".to_owned()))),
             (named(ObjectKind::Secret, "d"), None),
         ];
-        for (of, answer) in &table {
-            add(&mut objects, of, answer.as_ref());
+        for (watched, answer) in &table {
+            add(&mut objects, watched, answer.as_ref());
         }
         let map = |name| objects.config_map("ns", name);
         assert_eq!(map("a").unwrap().data.as_ref().unwrap()["k"], "v");
@@ -236,7 +239,7 @@ mod tests {
         assert_eq!(why(ObjectKind::ConfigMap, "a"), None);
         assert_eq!(why(ObjectKind::ConfigMap, "b"), None);
         assert_eq!(why(ObjectKind::ConfigMap, "c").as_deref(), Some("forbidden"));
-        let unanswered = "failed to sync secret cache: timed out waiting for the condition";
-        assert_eq!(why(ObjectKind::Secret, "d").as_deref(), Some(unanswered));
+        let sync_timeout_error = "failed to sync secret cache: timed out waiting for the condition";
+        assert_eq!(why(ObjectKind::Secret, "d").as_deref(), Some(sync_timeout_error));
     }
 }
