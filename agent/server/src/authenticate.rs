@@ -15,7 +15,7 @@ use rustls::server::danger::ClientCertVerifier;
 use serde_json::{Value, json};
 use webpki::EndEntityCert;
 
-use super::expiring::Expiring;
+use super::expiring::ExpiringCache;
 use super::subject::{self, User};
 use super::tls::ClientAuthority;
 
@@ -27,16 +27,16 @@ const AUTHENTICATED: &str = "system:authenticated";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unauthenticated {
     /// The client has no credentials.
-    #[error("there are no credentials")]
+    #[error("no credentials")]
     NoCredentials,
     /// The client's certificate is rejected.
-    #[error("the client's certificate is refused: {0}")]
+    #[error("client certificate rejected: {0}")]
     Certificate(String),
     /// The API server rejected the token.
-    #[error("the token is refused")]
+    #[error("token rejected")]
     Token,
     /// The API server was unreachable, or its answer is inconclusive.
-    #[error("failed to have the token reviewed: {0}")]
+    #[error("failed to review the token: {0}")]
     Review(String),
 }
 
@@ -113,14 +113,14 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 pub(crate) struct TokenReviewer {
     client: ApiClient,
     /// The lifetime of a cached result.
-    keep: Duration,
+    ttl: Duration,
     /// Results by the token's digest, so that tokens are not kept in memory; `None`: rejected.
-    known: Mutex<Expiring<Vec<u8>, Option<User>>>,
+    cache: Mutex<ExpiringCache<Vec<u8>, Option<User>>>,
 }
 
 impl TokenReviewer {
-    pub(crate) fn new(client: ApiClient, keep: Duration) -> Self {
-        Self { client, keep, known: Mutex::default() }
+    pub(crate) fn new(client: ApiClient, ttl: Duration) -> Self {
+        Self { client, ttl, cache: Mutex::default() }
     }
 
     async fn review(&self, token: &str) -> Result<User, Unauthenticated> {
@@ -139,15 +139,15 @@ impl TokenReviewer {
                 let answer = answer.map_err(|error| Unauthenticated::Review(error.to_string()))?;
                 let reviewed = reviewed(&answer["status"])?;
                 let now = Instant::now();
-                self.lock().insert(key, reviewed.clone(), now + self.keep, now);
+                self.lock().insert(key, reviewed.clone(), now + self.ttl, now);
                 reviewed
             }
         };
         reviewed.ok_or(Unauthenticated::Token)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Expiring<Vec<u8>, Option<User>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, ExpiringCache<Vec<u8>, Option<User>>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use kube_node::client::ApiClient;
 use serde_json::json;
 
-use super::expiring::Expiring;
+use super::expiring::ExpiringCache;
 use super::subject::User;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// The key of a review: user, verb and subresource.
-type Question = (User, &'static str, &'static str);
+type AccessReview = (User, &'static str, &'static str);
 
 /// The reason that authorization failed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,10 +60,10 @@ pub(crate) struct AccessReviewer {
     pub(crate) client: Option<ApiClient>,
     pub(crate) node: String,
     /// The lifetime of a cached permission.
-    pub(crate) keep_allowed: Duration,
+    pub(crate) allowed_ttl: Duration,
     /// The lifetime of a cached denial.
-    pub(crate) keep_refused: Duration,
-    pub(crate) known: Mutex<Expiring<Question, bool>>,
+    pub(crate) denied_ttl: Duration,
+    pub(crate) cache: Mutex<ExpiringCache<AccessReview, bool>>,
 }
 
 impl Authorizer {
@@ -94,13 +94,13 @@ impl Authorizer {
 
 impl AccessReviewer {
     /// Whether the request is allowed; `None` if the API server gives no answer.
-    async fn review(&self, question: Question) -> Option<bool> {
-        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().get(&question, Instant::now()) {
+    async fn review(&self, review_key: AccessReview) -> Option<bool> {
+        let lock = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(&review_key, Instant::now()) {
             return Some(*known);
         }
         let client = self.client.as_ref()?;
-        let (user, verb, subresource) = &question;
+        let (user, verb, subresource) = &review_key;
         let request = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -133,9 +133,9 @@ impl AccessReviewer {
             }
         };
         let allowed = answer["status"]["allowed"] == true;
-        let keep = if allowed { self.keep_allowed } else { self.keep_refused };
+        let ttl = if allowed { self.allowed_ttl } else { self.denied_ttl };
         let now = Instant::now();
-        lock().insert(question, allowed, now + keep, now);
+        lock().insert(review_key, allowed, now + ttl, now);
         Some(allowed)
     }
 }

@@ -11,10 +11,10 @@ use http::Response;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::answer::{self, Body, Refusal};
-use super::exposed::Exposed;
+use super::node_api::NodeApi;
 use super::pods;
 use super::query::Query;
+use super::response::{self, Body, ErrorResponse};
 use super::route::Target;
 
 /// The minimum timeout of a checkpoint: the default timeout of CRI calls.
@@ -22,16 +22,16 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs the query's command in a container. The command is one string, split at spaces.
 pub(crate) async fn run(
-    exposed: &Exposed,
+    node_api: &NodeApi,
     pod: Option<Pod>,
     target: &Target,
     query: &Query,
-) -> Result<Response<Body>, Refusal> {
-    let (_, uid) = pods::named(exposed, pod, target.uid.as_deref())?;
-    let failed = |error: CriError| Refusal::internal(error.go_text());
-    let cri = exposed.cri.as_ref();
+) -> Result<Response<Body>, ErrorResponse> {
+    let (_, uid) = pods::named(node_api, pod, target.uid.as_deref())?;
+    let failed = |error: CriError| ErrorResponse::internal(error.go_text());
+    let cri = node_api.cri.as_ref();
     let found = pods::running(cri, &uid, &target.container).await.map_err(failed)?;
-    let none = || Refusal::internal(format!("container not found ({:?})", target.container));
+    let none = || ErrorResponse::internal(format!("container not found ({:?})", target.container));
     let container = found.ok_or_else(none)?;
     let text = query.all("cmd").into_iter().next().unwrap_or_default();
     let command: Vec<String> = text.split(' ').map(str::to_owned).collect();
@@ -39,60 +39,66 @@ pub(crate) async fn run(
     let output = cri.exec_sync(&container.id, &command, None).await.map_err(failed)?;
     if output.exit_code != 0 {
         let (code, stderr) = (output.exit_code, String::from_utf8_lossy(&output.stderr));
-        return Err(Refusal::internal(format!("command '{text}' exited with {code}: {stderr}")));
+        return Err(ErrorResponse::internal(format!(
+            "command '{text}' exited with {code}: {stderr}"
+        )));
     }
     let bytes = [output.stdout, output.stderr].concat();
     // The kubelet's media type, whatever the output is.
-    Ok(answer::of_kind("application/json", answer::whole(bytes)))
+    Ok(response::with_media_type("application/json", response::full_body(bytes)))
 }
 
 /// Checkpoints a container to a new file in the agent's directory. Returns the file's path.
 pub(crate) async fn checkpoint(
-    exposed: &Exposed,
+    node_api: &NodeApi,
     pod: Option<Pod>,
     target: &Target,
     query: &Query,
-) -> Result<Response<Body>, Refusal> {
-    let (pod, uid) = pods::named(exposed, pod, None)?;
+) -> Result<Response<Body>, ErrorResponse> {
+    let (pod, uid) = pods::named(node_api, pod, None)?;
     if !pods::has_container(&pod, &target.container) {
-        return Err(Refusal::not_found(format!("container {} does not exist", target.container)));
+        return Err(ErrorResponse::not_found(format!(
+            "container {} does not exist",
+            target.container
+        )));
     }
     let limit = limit(query)?;
     let Target { namespace, pod: name, container, .. } = target;
     let failed = |problem: String| {
-        Refusal::internal(format!(
+        ErrorResponse::internal(format!(
             "checkpointing of {namespace}/{name}/{container} failed ({problem})"
         ))
     };
     let limit = limit.map_err(|problem| failed(problem.to_owned()))?;
-    let cri = exposed.cri.as_ref();
+    let cri = node_api.cri.as_ref();
     let found = pods::running(cri, &uid, container).await;
     let found = found.map_err(|error| failed(error.go_text()))?;
     let none = || failed(format!("container {container} not found"));
     let found = found.ok_or_else(none)?;
-    let directory = exposed.root_dir().join("checkpoints");
+    let directory = node_api.root_dir().join("checkpoints");
     let made = file_tree::private::make(&directory);
     made.map_err(|error| failed(error.to_string()))?;
     // These names come from the pod, so the API has validated them.
     let file = file_name(&pod, container, Timestamp::now());
-    let file = file.ok_or_else(|| failed("its names are no names of files".to_owned()))?;
+    let file =
+        file.ok_or_else(|| failed("pod or container name is not a valid file name".to_owned()))?;
     let location = directory.join(file);
     let made = cri.checkpoint(&found.id, &location, limit).await;
     made.map_err(|error| failed(error.go_text()))?;
     let items = serde_json::json!({"items": [location.display().to_string()]});
-    Ok(answer::json(items.to_string()))
+    Ok(response::json(items.to_string()))
 }
 
 /// ◆ The timeout of a checkpoint: the query's `timeout` in seconds, but at least [`LIMIT`]. The inner error becomes the error of
 /// the checkpoint.
-fn limit(query: &Query) -> Result<Result<Duration, &'static str>, Refusal> {
+fn limit(query: &Query) -> Result<Result<Duration, &'static str>, ErrorResponse> {
     let Some(text) = query.all("timeout").pop() else {
         return Ok(Ok(LIMIT));
     };
     let parsed = text.parse::<i64>();
     // The kubelet returns 404 for this.
     let seconds =
-        parsed.map_err(|_| Refusal::not_found("cannot parse value of timeout parameter"))?;
+        parsed.map_err(|_| ErrorResponse::not_found("cannot parse value of timeout parameter"))?;
     Ok(match u64::try_from(seconds) {
         Ok(seconds) => Ok(Duration::from_secs(seconds).max(LIMIT)),
         Err(_) => Err("CheckpointContainer requires the timeout value to be > 0"),

@@ -58,8 +58,8 @@ pub(crate) fn configz(
 fn server(settings: &Settings, others: OtherPorts) -> Value {
     let (mode, webhook) = match settings.authorization {
         Authorization::AlwaysAllow => ("AlwaysAllow", json!({})),
-        Authorization::Webhook { keep_allowed, keep_refused } => {
-            let (allowed, refused) = (duration(keep_allowed), duration(keep_refused));
+        Authorization::Webhook { allowed_ttl, denied_ttl } => {
+            let (allowed, refused) = (duration(allowed_ttl), duration(denied_ttl));
             ("Webhook", json!({"cacheAuthorizedTTL": allowed, "cacheUnauthorizedTTL": refused}))
         }
     };
@@ -240,10 +240,10 @@ mod tests {
             anonymous: false,
             token_reviews: Some(Duration::from_secs(120)),
             authorization: Authorization::Webhook {
-                keep_allowed: Duration::from_secs(300),
-                keep_refused: Duration::from_secs(30),
+                allowed_ttl: Duration::from_secs(300),
+                denied_ttl: Duration::from_secs(30),
             },
-            tls_1_3_alone: false,
+            requires_tls_1_3: false,
             handlers: crate::Handlers::default(),
             cipher_suites: Vec::new(),
         };

@@ -20,41 +20,41 @@ use super::requests::{Api, Client};
 use super::tls::Tls;
 
 /// The maximum number of unauthenticated connections. A new one closes the oldest.
-const MOST_STRANGERS: usize = 64;
+const MAX_PENDING: usize = 64;
 /// The time limit of an unauthenticated connection, including its handshake.
-const STRANGER_LIMIT: Duration = Duration::from_secs(30);
+const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum number of connections.
-const MOST_CONNECTIONS: usize = 1024;
+const MAX_CONNECTIONS: usize = 1024;
 /// The idle timeout of a connection.
-const IDLE: Duration = Duration::from_secs(90);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// The limits of a request's head in bytes, and of its number of headers.
-const LARGEST_HEAD: usize = 64 << 10;
-const MOST_HEADERS: usize = 64;
+const MAX_HEAD_BYTES: usize = 64 << 10;
+const MAX_HEADERS: usize = 64;
 
 /// A connection that was unauthenticated when it was recorded.
-struct Stranger {
-    known: CancellationToken,
+struct PendingConnection {
+    authenticated: CancellationToken,
     task: AbortHandle,
 }
 
 /// Accepts and serves clients.
 pub(crate) async fn serve(listener: TcpListener, tls: Tls, api: Arc<Api>) {
     let mut clients = JoinSet::new();
-    let mut strangers: VecDeque<Stranger> = VecDeque::new();
+    let mut pending: VecDeque<PendingConnection> = VecDeque::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if clients.len() < MOST_CONNECTIONS => match accepted {
+            accepted = listener.accept(), if clients.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
-                    strangers.retain(|one| !one.known.is_cancelled() && !one.task.is_finished());
-                    if strangers.len() >= MOST_STRANGERS && let Some(oldest) = strangers.pop_front() {
+                    pending.retain(|one| !one.authenticated.is_cancelled() && !one.task.is_finished());
+                    if pending.len() >= MAX_PENDING && let Some(oldest) = pending.pop_front() {
                         oldest.task.abort();
                     }
-                    let known = CancellationToken::new();
-                    let connection = connection(stream, tls.acceptor(), Arc::clone(&api), known.clone());
-                    strangers.push_back(Stranger { known, task: clients.spawn(tasks::boxed(connection)) });
+                    let authenticated = CancellationToken::new();
+                    let connection = connection(stream, tls.acceptor(), Arc::clone(&api), authenticated.clone());
+                    pending.push_back(PendingConnection { authenticated, task: clients.spawn(tasks::boxed(connection)) });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "failed to accept a client");
+                    tracing::warn!(%error, "failed to accept connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
@@ -63,10 +63,15 @@ pub(crate) async fn serve(listener: TcpListener, tls: Tls, api: Arc<Api>) {
     }
 }
 
-async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>, known: CancellationToken) {
+async fn connection(
+    stream: TcpStream,
+    tls: TlsAcceptor,
+    api: Arc<Api>,
+    authenticated: CancellationToken,
+) {
     let served = tokio::select! {
-        served = requests(stream, tls, api, &known) => served,
-        () = too_long(&known) => return,
+        served = requests(stream, tls, api, &authenticated) => served,
+        () = authentication_timeout(&authenticated) => return,
     };
     let Some(client) = served else {
         return;
@@ -75,15 +80,15 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>, known: C
     if let Some(tunnel) = tunnel
         && let Err(error) = tunnel.run().await
     {
-        tracing::debug!(%error, "failed to upgrade a connection");
+        tracing::debug!(%error, "failed to upgrade connection");
     }
 }
 
 /// Returns when a client is not authenticated in time; never once it is.
-async fn too_long(known: &CancellationToken) {
+async fn authentication_timeout(authenticated: &CancellationToken) {
     tokio::select! {
-        () = tokio::time::sleep(STRANGER_LIMIT) => {}
-        () = known.cancelled() => std::future::pending().await,
+        () = tokio::time::sleep(AUTHENTICATION_TIMEOUT) => {}
+        () = authenticated.cancelled() => std::future::pending().await,
     }
 }
 
@@ -92,23 +97,23 @@ async fn requests(
     stream: TcpStream,
     tls: TlsAcceptor,
     api: Arc<Api>,
-    known: &CancellationToken,
+    authenticated: &CancellationToken,
 ) -> Option<Arc<Client>> {
     // Send without delay: exec streams carry single keystrokes.
     let _ = stream.set_nodelay(true);
     let stream = match tls.accept(stream).await {
         Ok(stream) => stream,
         Err(error) => {
-            tracing::debug!(%error, "failed to shake hands with a client");
+            tracing::debug!(%error, "TLS handshake failed");
             return None;
         }
     };
-    let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let certificates = shown.iter().map(CertificateDer::clone).map(CertificateDer::into_owned);
+    let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let certificates = presented.iter().map(CertificateDer::clone).map(CertificateDer::into_owned);
     let client = Arc::new(Client {
         api,
         certificates: certificates.collect(),
-        known: known.clone(),
+        authenticated: authenticated.clone(),
         tunnel: Mutex::default(),
     });
     let answer = service_fn(|request: Request<Incoming>| {
@@ -117,13 +122,13 @@ async fn requests(
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
-        .max_headers(MOST_HEADERS)
-        .max_buf_size(LARGEST_HEAD)
+        .header_read_timeout(IDLE_TIMEOUT)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), answer)
         .with_upgrades();
     if let Err(error) = served.await {
-        tracing::debug!(%error, "a client's connection ended");
+        tracing::debug!(%error, "connection failed");
     }
     Some(client)
 }

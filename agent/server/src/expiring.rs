@@ -5,19 +5,19 @@ use std::hash::Hash;
 use std::time::Instant;
 
 /// The maximum number of entries. Each token that a client invents takes one.
-const MOST: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 
 /// The map.
 #[derive(Debug)]
-pub(crate) struct Expiring<K, V>(HashMap<K, (V, Instant)>);
+pub(crate) struct ExpiringCache<K, V>(HashMap<K, (V, Instant)>);
 
-impl<K, V> Default for Expiring<K, V> {
+impl<K, V> Default for ExpiringCache<K, V> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<K: Eq + Hash + Clone, V> Expiring<K, V> {
+impl<K: Eq + Hash + Clone, V> ExpiringCache<K, V> {
     /// The value of a key, unless it has expired.
     pub(crate) fn get(&self, key: &K, now: Instant) -> Option<&V> {
         self.0.get(key).filter(|(_, until)| now < *until).map(|(value, _)| value)
@@ -25,10 +25,10 @@ impl<K: Eq + Hash + Clone, V> Expiring<K, V> {
 
     /// Adds an entry. If the map is full, it removes expired entries, or else the entry that expires first.
     pub(crate) fn insert(&mut self, key: K, value: V, until: Instant, now: Instant) {
-        if self.0.len() >= MOST {
+        if self.0.len() >= MAX_ENTRIES {
             self.0.retain(|_, (_, until)| now < *until);
         }
-        if self.0.len() >= MOST {
+        if self.0.len() >= MAX_ENTRIES {
             let first = self.0.iter().min_by_key(|(_, (_, until))| *until);
             if let Some(first) = first.map(|(key, _)| key.clone()) {
                 self.0.remove(&first);
@@ -48,15 +48,18 @@ mod tests {
     fn entries_expire_and_are_bounded() {
         let start = Instant::now();
         let at = |seconds: usize| start + Duration::from_secs(seconds as u64);
-        let mut map = Expiring::default();
-        for key in 0..MOST {
+        let mut map = ExpiringCache::default();
+        for key in 0..MAX_ENTRIES {
             map.insert(key, key, at(1 + key), start);
         }
         assert_eq!(map.get(&0, start), Some(&0));
         assert_eq!(map.get(&0, at(1)), None);
-        map.insert(MOST, 0, at(MOST), start);
-        assert_eq!((map.0.len(), map.get(&0, start), map.get(&1, start)), (MOST, None, Some(&1)));
-        map.insert(MOST + 1, 0, at(MOST), at(MOST - 10));
+        map.insert(MAX_ENTRIES, 0, at(MAX_ENTRIES), start);
+        assert_eq!(
+            (map.0.len(), map.get(&0, start), map.get(&1, start)),
+            (MAX_ENTRIES, None, Some(&1))
+        );
+        map.insert(MAX_ENTRIES + 1, 0, at(MAX_ENTRIES), at(MAX_ENTRIES - 10));
         assert_eq!(map.0.len(), 12);
     }
 }

@@ -42,7 +42,7 @@ impl Check {
 }
 
 /// The answer for one check, given the result of the sync loop's; an error has status 500.
-pub(crate) fn of_check(check: Check, sync_loop: &Result<(), String>) -> Result<String, String> {
+pub(crate) fn one_check(check: Check, sync_loop: &Result<(), String>) -> Result<String, String> {
     match check.fails(sync_loop) {
         None => Ok("ok".to_owned()),
         Some(reason) => Err(format!("internal server error: {reason}\n")),
@@ -50,11 +50,11 @@ pub(crate) fn of_check(check: Check, sync_loop: &Result<(), String>) -> Result<S
 }
 
 /// The answer for all checks that the query does not exclude. It withholds reasons, which only the endpoint of a single check
-/// shows. `said` receives each result.
-pub(crate) fn of_all(
+/// shows. `on_result` receives each result.
+pub(crate) fn all_checks(
     query: &Query,
     sync_loop: &Result<(), String>,
-    said: impl Fn(Check, bool),
+    on_result: impl Fn(Check, bool),
 ) -> Result<String, String> {
     let mut excluded = query.all("exclude");
     let mut lines = String::new();
@@ -68,10 +68,10 @@ pub(crate) fn of_all(
             writeln!(lines, "[+]{name} excluded: ok")
         } else if check.fails(sync_loop).is_some() {
             fails = true;
-            said(check, false);
+            on_result(check, false);
             writeln!(lines, "[-]{name} failed: reason withheld")
         } else {
-            said(check, true);
+            on_result(check, true);
             writeln!(lines, "[+]{name} ok")
         };
     }
@@ -118,16 +118,16 @@ mod tests {
         #[case] expected: Result<&str, &str>,
     ) {
         let sync_loop = if is_well { Ok(()) } else { Err("late".to_owned()) };
-        let answer = of_all(&Query::parse(query), &sync_loop, |_, _| {});
+        let answer = all_checks(&Query::parse(query), &sync_loop, |_, _| {});
         assert_eq!(answer.as_deref().map_err(String::as_str), expected);
     }
 
     #[test]
     fn check_has_its_reason() {
         let late = Err("late".to_owned());
-        assert_eq!(of_check(Check::Ping, &late), Ok("ok".to_owned()));
+        assert_eq!(one_check(Check::Ping, &late), Ok("ok".to_owned()));
         let words = "internal server error: late\n".to_owned();
-        assert_eq!(of_check(Check::SyncLoop, &late), Err(words));
+        assert_eq!(one_check(Check::SyncLoop, &late), Err(words));
         assert_eq!((Check::named("log"), Check::named("x")), (Some(Check::Log), None));
     }
 }

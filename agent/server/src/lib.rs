@@ -8,7 +8,7 @@
 //! | `requests` | one request: authentication, authorization, and the response |
 //! | `authenticate`, `subject` ◆ | authentication by certificate or TokenReview |
 //! | `authorize`, `attributes` ◆ | authorization by SubjectAccessReview |
-//! | `exposed` | the part that the read-only port also serves: health, pods, statistics and metrics |
+//! | `node_api` | the part that the read-only port also serves: health, pods, statistics and metrics |
 //! | `health` ◆, `configz` ◆ | checks of the agent; the configuration in use |
 //! | `stats` | resource usage of the node and its pods, as the kubelet's Summary API (`summary` ◆); `machine` measures the machine |
 //! | `metrics` | the same, and the agent's own metrics, in the Prometheus text format |
@@ -27,10 +27,9 @@
 //! - The runtime's stream server gets no credentials of the client: no token, no cookie.
 //!
 //! # Tasks
-//! One for each connection, in the set of [`Server::serve`], which ends them when it is dropped. [`Exposed::follow`] counts starts of
+//! One for each connection, in the set of [`Server::serve`], which ends them when it is dropped. [`NodeApi::measure_starts`] counts starts of
 //! pods.
 
-mod answer;
 mod attributes;
 mod authenticate;
 mod authorize;
@@ -38,13 +37,14 @@ mod commands;
 mod configz;
 mod connections;
 mod expiring;
-mod exposed;
 mod health;
 mod logs;
 mod metrics;
+mod node_api;
 mod pods;
 mod query;
 mod requests;
+mod response;
 mod route;
 mod served_certificate;
 mod stats;
@@ -65,12 +65,12 @@ use agent::local_node::kubelet_config::KubeletConfiguration;
 use kube_node::client::ApiClient;
 use tokio::net::TcpListener;
 
-pub use answer::Body;
 use authenticate::{Authenticator, TokenReviewer};
 use authorize::{AccessReviewer, Authorizer};
 pub use configz::OtherPorts;
-pub use exposed::Exposed;
+pub use node_api::NodeApi;
 use requests::Api;
+pub use response::Body;
 use served_certificate::ServedCertificate;
 use tls::{ClientAuthority, Tls};
 pub use tls::{KeyPairFiles, TlsError};
@@ -104,7 +104,7 @@ pub struct Settings {
     /// The authorization mode.
     pub authorization: Authorization,
     /// Whether to require TLS 1.3; otherwise TLS 1.2 is also accepted.
-    pub tls_1_3_alone: bool,
+    pub requires_tls_1_3: bool,
     /// The names of the TLS 1.2 cipher suites; empty: all. The suites of TLS 1.3 are not configurable, as in Go.
     pub cipher_suites: Vec<String>,
     /// The debugging handlers to enable.
@@ -152,9 +152,9 @@ pub enum Authorization {
     /// Delegates to the API server.
     Webhook {
         /// The lifetime of a cached permission.
-        keep_allowed: Duration,
+        allowed_ttl: Duration,
         /// The lifetime of a cached denial.
-        keep_refused: Duration,
+        denied_ttl: Duration,
     },
 }
 
@@ -231,30 +231,30 @@ impl Server {
     }
 
     /// Serves clients. `client` is the node's API client, for reviews. Without it every review fails.
-    pub async fn serve(self, client: Option<&ApiClient>, exposed: Arc<Exposed>, configz: String) {
+    pub async fn serve(self, client: Option<&ApiClient>, node_api: Arc<NodeApi>, configz: String) {
         let client = client.map(|client| client.with_timeout(REVIEW_LIMIT));
         let tokens = self.settings.token_reviews;
         let authorizer = match self.settings.authorization {
             Authorization::AlwaysAllow => Authorizer::AlwaysAllow,
-            Authorization::Webhook { keep_allowed, keep_refused } => {
+            Authorization::Webhook { allowed_ttl, denied_ttl } => {
                 Authorizer::Webhook(Box::new(AccessReviewer {
                     client: client.clone(),
-                    node: exposed.node().to_owned(),
-                    keep_allowed,
-                    keep_refused,
-                    known: Mutex::default(),
+                    node: node_api.node().to_owned(),
+                    allowed_ttl,
+                    denied_ttl,
+                    cache: Mutex::default(),
                 }))
             }
         };
         let authenticator = Authenticator {
             authority: self.authority,
-            tokens: client.zip(tokens).map(|(client, keep)| TokenReviewer::new(client, keep)),
+            tokens: client.zip(tokens).map(|(client, ttl)| TokenReviewer::new(client, ttl)),
             anonymous: self.settings.anonymous,
             reads_uids: self.settings.reads_user_ids,
         };
         let flags = zpages::flags(std::env::args_os().map(|it| it.to_string_lossy().into_owned()));
         let handlers = self.settings.handlers;
-        let api = Api { exposed, configz, authenticator, authorizer, handlers, flags };
+        let api = Api { node_api, configz, authenticator, authorizer, handlers, flags };
         let api = Arc::new(api);
         connections::serve(self.listener, self.tls, api).await;
     }

@@ -18,8 +18,8 @@ use hyper::body::Frame;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
-use super::answer::{Body, Refusal, of_kind};
 use super::query::{BadQuery, LogOptions, Query};
+use super::response::{Body, ErrorResponse, with_media_type};
 use super::route::Target;
 
 /// The log of a container of a pod. With `selects_streams`, the query may name one of its streams.
@@ -29,7 +29,7 @@ pub(crate) async fn logs(
     target: &Target,
     query: &Query,
     selects_streams: bool,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, ErrorResponse> {
     let options = query.log_options(Timestamp::now()).map_err(|error| {
         let status = match error {
             BadQuery::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
@@ -37,50 +37,51 @@ pub(crate) async fn logs(
                 StatusCode::BAD_REQUEST
             }
         };
-        Refusal::new(status, error.to_string())
+        ErrorResponse::new(status, error.to_string())
     })?;
     let (name, container) = (&target.pod, &target.container);
-    let pod = pod.ok_or_else(|| Refusal::not_found(format!("pod {name:?} does not exist")))?;
+    let pod =
+        pod.ok_or_else(|| ErrorResponse::not_found(format!("pod {name:?} does not exist")))?;
     if !super::pods::has_container(&pod, container) {
         let message = format!("container {container:?} not found in pod {name:?}");
-        return Err(Refusal::not_found(message));
+        return Err(ErrorResponse::not_found(message));
     }
     if let Some(stream) = options.stream.filter(|_| !selects_streams) {
-        return Err(Refusal::bad_request(format!(
+        return Err(ErrorResponse::bad_request(format!(
             "unable to return the log stream {stream:?} alone: enable the feature gate PodLogsQuerySplitStreams of the agent"
         )));
     }
     let status = pod.status.unwrap_or_default();
     let id = container_id(&status, name, container, options.previous);
-    let id = id.map_err(Refusal::bad_request)?;
+    let id = id.map_err(ErrorResponse::bad_request)?;
     let uid = PodUid::new(pod.metadata.uid.unwrap_or_default());
     let listed = cri.list_containers(Some(&uid)).await;
-    let listed = listed.map_err(|error| Refusal::internal(error.to_string()))?;
-    let gone = || format!("container {container:?} in pod {name:?} is gone: its id was {id}");
+    let listed = listed.map_err(|error| ErrorResponse::internal(error.to_string()))?;
+    let gone = || format!("container {container:?} in pod {name:?} no longer exists (id {id})");
     let listed = listed.into_iter().find(|listed| listed.id.as_str() == id);
-    let listed = listed.ok_or_else(|| Refusal::bad_request(gone()))?;
+    let listed = listed.ok_or_else(|| ErrorResponse::bad_request(gone()))?;
     let seen = cri.container_status(&listed).await;
-    let seen = seen.map_err(|error| Refusal::bad_request(error.to_string()))?;
+    let seen = seen.map_err(|error| ErrorResponse::bad_request(error.to_string()))?;
     let path = seen.log_path.ok_or_else(|| {
-        Refusal::bad_request(format!("container {container:?} in pod {name:?} has no log"))
+        ErrorResponse::bad_request(format!("container {container:?} in pod {name:?} has no log"))
     })?;
     let log = Log::open(Arc::clone(cri), listed, &path, options).await;
-    let log = log.map_err(|error| Refusal::bad_request(in_words(&error)))?;
+    let log = log.map_err(|error| ErrorResponse::bad_request(error_chain(&error)))?;
     let frames = stream::unfold(log, |log| async move {
         match Box::pin(log.next()).await {
             Ok(Some((bytes, log))) => Some((Ok(Frame::data(bytes)), log)),
             Ok(None) => None,
             Err(error) => {
                 // Part of the body is already sent, so the connection is aborted.
-                tracing::warn!(error = %in_words(&error), "failed to read a log");
+                tracing::warn!(error = %error_chain(&error), "failed to read a log");
                 None
             }
         }
     });
-    Ok(of_kind("text/plain", StreamBody::new(frames).boxed_unsync()))
+    Ok(with_media_type("text/plain", StreamBody::new(frames).boxed_unsync()))
 }
 
-fn in_words(error: &LogError) -> String {
+fn error_chain(error: &LogError) -> String {
     format!("{error}: {}", error.source)
 }
 

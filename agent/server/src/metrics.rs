@@ -4,7 +4,7 @@ pub(crate) mod cadvisor;
 pub(crate) mod claims;
 pub(crate) mod counts;
 pub(crate) mod http;
-pub(crate) mod own;
+pub(crate) mod kubelet;
 pub(crate) mod process;
 pub(crate) mod resizes;
 pub(crate) mod resource;

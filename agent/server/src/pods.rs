@@ -6,21 +6,21 @@ use compact::Map;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::answer::Refusal;
-use super::exposed::Exposed;
+use super::node_api::NodeApi;
+use super::response::ErrorResponse;
 
 /// The pod that a URL names, and its uid. A uid in the URL must be the pod's or that of its mirror pod.
 ///
 /// The kubelet checks only the uids of port-forwards, and does not accept a mirror pod's there.
 pub(crate) fn named(
-    exposed: &Exposed,
+    node_api: &NodeApi,
     pod: Option<Pod>,
     wanted: Option<&str>,
-) -> Result<(Pod, PodUid), Refusal> {
-    let pod = pod.ok_or_else(|| Refusal::not_found("pod does not exist"))?;
+) -> Result<(Pod, PodUid), ErrorResponse> {
+    let pod = pod.ok_or_else(|| ErrorResponse::not_found("pod does not exist"))?;
     let uid = pod.metadata.uid.clone().unwrap_or_default();
-    if wanted.is_some_and(|wanted| !exposed.names(wanted, &uid)) {
-        return Err(Refusal::not_found("pod not found"));
+    if wanted.is_some_and(|wanted| !node_api.matches_uid(wanted, &uid)) {
+        return Err(ErrorResponse::not_found("pod not found"));
     }
     Ok((pod, PodUid::new(uid)))
 }

@@ -12,16 +12,16 @@ use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 
 use super::Handlers;
-use super::answer::{self, Body, Refusal};
 use super::attributes;
 use super::authenticate::{Authenticator, Unauthenticated};
 use super::authorize::{Authorizer, Unauthorized};
 use super::commands;
-use super::exposed::{self, Exposed};
 use super::logs;
 use super::metrics::http::ServerType;
+use super::node_api::{self, NodeApi};
 use super::pods;
 use super::query::Query;
+use super::response::{self, Body, ErrorResponse};
 use super::route::{self, Route};
 use super::streams::{self, Kind, Stream};
 use super::system_logs;
@@ -30,7 +30,7 @@ use super::zpages::{self, Form};
 
 /// The state that all requests share.
 pub(crate) struct Api {
-    pub(crate) exposed: Arc<Exposed>,
+    pub(crate) node_api: Arc<NodeApi>,
     /// The configuration in use, as JSON.
     pub(crate) configz: String,
     pub(crate) authenticator: Authenticator,
@@ -42,23 +42,27 @@ pub(crate) struct Api {
 
 impl Api {
     /// `/statusz` or `/flagz`, in the form that the client accepts.
-    async fn page(&self, route: &Route, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
+    async fn page(
+        &self,
+        route: &Route,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, ErrorResponse> {
         let is_flagz = *route == Route::Flagz;
         let accepted = headers.get(ACCEPT).map(|value| value.to_str().unwrap_or_default());
         let Some(form) = Form::accepted(accepted, if is_flagz { "Flagz" } else { "Statusz" })
         else {
-            let mut response = answer::json(zpages::not_acceptable());
+            let mut response = response::json(zpages::not_acceptable());
             *response.status_mut() = StatusCode::NOT_ACCEPTABLE;
             return Ok(response);
         };
         let text = if is_flagz {
             zpages::flagz(form, &self.flags)
         } else {
-            let started_at = exposed::process().await.started_at;
+            let started_at = node_api::process().await.started_at;
             let started_at = started_at.and_then(|at| Timestamp::from_second(at as i64).ok());
             zpages::statusz(form, VERSION, started_at.unwrap_or_default(), Timestamp::now())
         };
-        let mut response = answer::of_kind(form.media_type(), answer::whole(text));
+        let mut response = response::with_media_type(form.media_type(), response::full_body(text));
         if form.is_deprecated() {
             let warning =
                 "299 - \"This version of the endpoint is deprecated. Please use a newer version.\"";
@@ -74,7 +78,7 @@ pub(crate) struct Client {
     /// The client's certificates, not yet verified.
     pub(crate) certificates: Vec<CertificateDer<'static>>,
     /// Cancelled once the client is authenticated.
-    pub(crate) known: CancellationToken,
+    pub(crate) authenticated: CancellationToken,
     /// The tunnel that the connection is upgraded to.
     pub(crate) tunnel: Mutex<Option<Tunnel>>,
 }
@@ -82,20 +86,23 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) async fn answer(&self, mut request: Request<Incoming>) -> Response<Body> {
         let path = route::decoded(request.uri().path()).unwrap_or_default();
-        let http = &self.api.exposed.http;
+        let http = &self.api.node_api.http;
         let in_flight = http.begin(request.method(), &path, ServerType::ReadWrite);
-        let answered = Box::pin(self.served(&mut request)).await;
-        let response = answered.unwrap_or_else(Refusal::answer);
+        let result = Box::pin(self.served(&mut request)).await;
+        let response = result.unwrap_or_else(ErrorResponse::into_response);
         match self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             Some(tunnel) => {
-                tunnel.hold(in_flight);
+                tunnel.count_in_flight(in_flight);
                 response
             }
-            None => response.map(|body| answer::holding(body, in_flight)),
+            None => response.map(|body| response::body_with_guard(body, in_flight)),
         }
     }
 
-    async fn served(&self, request: &mut Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    async fn served(
+        &self,
+        request: &mut Request<Incoming>,
+    ) -> Result<Response<Body>, ErrorResponse> {
         let api = &self.api;
         let user = api.authenticator.user(&self.certificates, request.headers()).await;
         let user = user.map_err(|error| {
@@ -107,11 +114,11 @@ impl Client {
                 | Unauthenticated::Certificate(_)
                 | Unauthenticated::Token => tracing::debug!(%error, "rejected a request"),
             }
-            Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized")
+            ErrorResponse::new(StatusCode::UNAUTHORIZED, "Unauthorized")
         })?;
-        self.known.cancel();
+        self.authenticated.cancel();
         let path = route::decoded(request.uri().path())
-            .ok_or_else(|| Refusal::bad_request("the path is not UTF-8"))?;
+            .ok_or_else(|| ErrorResponse::bad_request("the path is not UTF-8"))?;
         let verb = attributes::verb(request.method());
         let subresources = attributes::subresources(&path);
         let allowed = api.authorizer.check(&user, verb, &subresources).await;
@@ -120,19 +127,19 @@ impl Client {
                 Unauthorized::Forbidden { .. } => StatusCode::FORBIDDEN,
                 Unauthorized::Unknown { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             };
-            Refusal::new(status, error.to_string())
+            ErrorResponse::new(status, error.to_string())
         })?;
         let route = route::route(request.method(), &path, &api.handlers);
-        let route = route.map_err(exposed::no_route)?;
+        let route = route.map_err(node_api::no_route)?;
         let query = Query::parse(request.uri().query().unwrap_or_default());
-        let exposed = &api.exposed;
+        let node_api = &api.node_api;
         let (kind, target) = match route {
-            Route::Page(page) => return exposed.page(page, &query).await,
-            Route::Config => return Ok(answer::json(api.configz.clone())),
+            Route::Page(page) => return node_api.page(page, &query).await,
+            Route::Config => return Ok(response::json(api.configz.clone())),
             Route::RunningPods => {
-                let list = pods::running_list(exposed.cri.as_ref()).await;
-                let list = list.map_err(|error| Refusal::internal(error.to_string()))?;
-                return Ok(answer::json(list));
+                let list = pods::running_list(node_api.cri.as_ref()).await;
+                let list = list.map_err(|error| ErrorResponse::internal(error.to_string()))?;
+                return Ok(response::json(list));
             }
             Route::Statusz | Route::Flagz => return api.page(&route, request.headers()).await,
             Route::SystemLogs(path) => {
@@ -141,24 +148,24 @@ impl Client {
                 return system_logs::serve(&directory, &path).await;
             }
             Route::Run(target) => {
-                let pod = exposed.view.pod(&target.namespace, &target.pod);
-                return commands::run(exposed, pod, &target, &query).await;
+                let pod = node_api.view.pod(&target.namespace, &target.pod);
+                return commands::run(node_api, pod, &target, &query).await;
             }
             Route::Checkpoint(target) => {
-                let pod = exposed.view.pod(&target.namespace, &target.pod);
-                return commands::checkpoint(exposed, pod, &target, &query).await;
+                let pod = node_api.view.pod(&target.namespace, &target.pod);
+                return commands::checkpoint(node_api, pod, &target, &query).await;
             }
             Route::Logs(target) => {
-                let pod = exposed.view.pod(&target.namespace, &target.pod);
+                let pod = node_api.view.pod(&target.namespace, &target.pod);
                 let selects = api.handlers.log_streams;
-                return logs::logs(&exposed.cri, pod, &target, &query, selects).await;
+                return logs::logs(&node_api.cri, pod, &target, &query, selects).await;
             }
             Route::Exec(target) => (Kind::Exec, target),
             Route::Attach(target) => (Kind::Attach, target),
             Route::PortForward(target) => (Kind::PortForward, target),
         };
         let stream = Stream { kind, target, translates: api.handlers.translates_websockets };
-        let (answer, tunnel) = streams::open(exposed, &stream, &query, request).await?;
+        let (answer, tunnel) = streams::open(node_api, &stream, &query, request).await?;
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = tunnel;
         Ok(answer)
     }

@@ -22,11 +22,11 @@ pub(crate) struct ServedCertificate {
     signed: Option<PathBuf>,
     /// Whether `files` are read again when they change.
     reloads: bool,
-    now: Mutex<Now>,
+    now: Mutex<Current>,
 }
 
 #[derive(Debug)]
-struct Now {
+struct Current {
     stamp: Option<Stamp>,
     certificate: Arc<CertifiedKey>,
 }
@@ -40,7 +40,7 @@ impl ServedCertificate {
     ) -> Result<Self, TlsError> {
         let served = current(&files, signed.as_ref());
         let stamp = stamp(&served);
-        let now = Now { stamp, certificate: load(&served)? };
+        let now = Current { stamp, certificate: load(&served)? };
         Ok(Self { files, signed, reloads, now: Mutex::new(now) })
     }
 
@@ -55,14 +55,14 @@ impl ServedCertificate {
             now.stamp = stamp;
             match load(&served) {
                 Ok(certificate) => {
-                    tracing::info!(file = %served.certificate.display(), "serving another certificate");
+                    tracing::info!(file = %served.certificate.display(), "serving a new certificate");
                     now.certificate = certificate;
                 }
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(
                         error,
-                        "failed to read the server's certificate; still serving the one before"
+                        "failed to reload the server certificate; still serving the former one"
                     );
                 }
             }

@@ -23,8 +23,8 @@ mod volumes;
 pub(crate) use driver_volumes::DriverVolumes;
 pub(crate) use machine::ProcMachine;
 pub(crate) use proc::boot;
-use summarizer::Answers;
-pub(crate) use summarizer::{Places, Summarizer};
+use summarizer::RuntimeAnswers;
+pub(crate) use summarizer::{Locations, Summarizer};
 use summary::{Summary, VolumeStats};
 use volumes::PodVolumes;
 
@@ -58,8 +58,8 @@ impl Statistics {
         let runtime = self.cri.server_process().await;
         let (lists, pods, images) =
             tokio::try_join!(self.cri.list_all(&mut fresh), self.pods(), images)?;
-        let answers = Answers { lists: lists.unwrap_or_default(), pods, images, runtime };
-        self.summed(answers, only_cpu_and_memory).await
+        let answers = RuntimeAnswers { lists: lists.unwrap_or_default(), pods, images, runtime };
+        self.summarize(answers, only_cpu_and_memory).await
     }
 
     /// Starts to measure the volumes of pods in the background, unless that was done recently. The next summary has the results.
@@ -70,18 +70,18 @@ impl Statistics {
         }
         let pods = pods();
         if let Some(drivers) = &self.drivers {
-            for (pod, volumes) in summarizer.volumes.to_ask(&pods) {
+            for (pod, volumes) in summarizer.volumes.begin_requests(&pods) {
                 let (drivers, summarizer) = (Arc::clone(drivers), Arc::clone(&summarizer));
                 tasks::spawn(async move {
-                    let root_dir = &summarizer.places.root_dir;
+                    let root_dir = &summarizer.locations.root_dir;
                     let measured = drivers.measure(root_dir, &pod, &volumes).await;
-                    summarizer.volumes.answered(&pod, measured);
+                    summarizer.volumes.finish_request(&pod, measured);
                 });
             }
         }
         tasks::spawn_blocking(move || {
-            let Summarizer { volumes, machine, places, .. } = summarizer.as_ref();
-            volumes.measure(&places.root_dir, machine.as_ref(), &pods);
+            let Summarizer { volumes, machine, locations, .. } = summarizer.as_ref();
+            volumes.measure(&locations.root_dir, machine.as_ref(), &pods);
         });
     }
 
@@ -92,12 +92,12 @@ impl Statistics {
 
     /// The last measurements of the cluster's local volumes and of CSI volumes.
     pub(crate) fn cluster_volumes(&self) -> Vec<VolumeStats> {
-        self.summarizer.volumes.of_cluster()
+        self.summarizer.volumes.from_cluster()
     }
 
     /// The usage of the node as a whole.
     pub(crate) async fn node_alone(&self) -> Result<Summary, CriError> {
-        self.summed(Answers::default(), false).await
+        self.summarize(RuntimeAnswers::default(), false).await
     }
 
     /// The usage of each sandbox. For a runtime that measures only containers, one sandbox without an ID has all of them.
@@ -111,19 +111,19 @@ impl Statistics {
         }
     }
 
-    async fn summed(
+    async fn summarize(
         &self,
-        answers: Answers,
+        answers: RuntimeAnswers,
         only_cpu_and_memory: bool,
     ) -> Result<Summary, CriError> {
         let summarizer = Arc::clone(&self.summarizer);
         // A file system that hangs must not block other requests.
-        let summed =
+        let summarize =
             tasks::spawn_blocking(move || summarizer.summary(answers, only_cpu_and_memory));
-        summed.await.map_err(|error| CriError {
+        summarize.await.map_err(|error| CriError {
             call: "ListPodSandboxStats",
             code: Code::Internal,
-            message: format!("failed to sum up statistics: {error}"),
+            message: format!("failed to compute the statistics summary: {error}"),
         })
     }
 }

@@ -7,10 +7,10 @@ use api::pod::PodUid;
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
-use super::answer::{Body, Refusal};
-use super::exposed::Exposed;
+use super::node_api::NodeApi;
 use super::pods;
 use super::query::Query;
+use super::response::{Body, ErrorResponse};
 use super::route::Target;
 use super::tunnel::translate::{Translation, is_tunnel, is_websocket};
 use super::tunnel::{self, Tunnel, is_upgrade};
@@ -43,19 +43,19 @@ struct StreamUrl {
 
 /// Opens a stream: returns the response for the client and, after an upgrade, a tunnel.
 pub(crate) async fn open(
-    exposed: &Exposed,
+    node_api: &NodeApi,
     stream: &Stream,
     query: &Query,
     request: &mut Request<Incoming>,
-) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
-    let StreamUrl { url, options } = url(exposed, stream, query, request.headers()).await?;
+) -> Result<(Response<Body>, Option<Tunnel>), ErrorResponse> {
+    let StreamUrl { url, options } = url(node_api, stream, query, request.headers()).await?;
     let (answer, tunnel) = tunnel::open(request, &url, None).await?;
     let translation = Translation::of(request.headers(), options).filter(|_| stream.translates);
     // A server like containerd's refuses v5 and tunnels. A kubelet asks for SPDY at once.
     if tunnel.is_some() || translation.is_none() || !answer.status().is_client_error() {
         return Ok((answer, tunnel));
     }
-    let again = self::url(exposed, stream, query, request.headers()).await?;
+    let again = self::url(node_api, stream, query, request.headers()).await?;
     tunnel::open(request, &again.url, translation).await
 }
 
@@ -65,12 +65,12 @@ fn has_ports(headers: &HeaderMap, translates: bool) -> bool {
 }
 
 async fn url(
-    exposed: &Exposed,
+    node_api: &NodeApi,
     Stream { kind, target, translates }: &Stream,
     query: &Query,
     headers: &HeaderMap,
-) -> Result<StreamUrl, Refusal> {
-    let bad_query = |error: super::query::BadQuery| Refusal::bad_request(error.to_string());
+) -> Result<StreamUrl, ErrorResponse> {
+    let bad_query = |error: super::query::BadQuery| ErrorResponse::bad_request(error.to_string());
     let streams = match kind {
         Kind::Exec | Kind::Attach => query.streams().map_err(bad_query)?,
         Kind::PortForward => StreamOptions::default(),
@@ -79,18 +79,18 @@ async fn url(
         Kind::PortForward if has_ports(headers, *translates) => query.ports().map_err(bad_query)?,
         Kind::PortForward | Kind::Exec | Kind::Attach => Vec::new(),
     };
-    let pod = exposed.view.pod(&target.namespace, &target.pod);
-    let (pod, uid) = pods::named(exposed, pod, target.uid.as_deref())?;
+    let pod = node_api.view.pod(&target.namespace, &target.pod);
+    let (pod, uid) = pods::named(node_api, pod, target.uid.as_deref())?;
     // Check before the runtime creates a URL, and perhaps a process, in vain.
     if !is_upgrade(headers) {
-        return Err(Refusal::bad_request("Upgrade request required"));
+        return Err(ErrorResponse::bad_request("Upgrade request required"));
     }
-    let cri = exposed.cri.as_ref();
+    let cri = node_api.cri.as_ref();
     let (url, options) = match kind {
         Kind::Exec => {
             let container = running(cri, &uid, &target.container).await?;
             let none = || format!("container not found ({:?})", target.container);
-            let container = container.ok_or_else(|| Refusal::internal(none()))?;
+            let container = container.ok_or_else(|| ErrorResponse::internal(none()))?;
             let url = cri.exec(&container.id, &query.all("command"), streams).await;
             (url, Some(streams))
         }
@@ -98,7 +98,7 @@ async fn url(
             let container = running(cri, &uid, &target.container).await?;
             let Target { namespace, pod: name, container: wanted, .. } = target;
             let none = || format!("container {wanted} not found in pod {name}_{namespace}");
-            let container = container.ok_or_else(|| Refusal::internal(none()))?;
+            let container = container.ok_or_else(|| ErrorResponse::internal(none()))?;
             // Whether a process has a terminal is fixed at its start.
             let tty = pods::has_terminal(&pod, wanted);
             let streams = StreamOptions { tty, stderr: streams.stderr && !tty, ..streams };
@@ -109,7 +109,7 @@ async fn url(
             let ready = sandboxes.into_iter().filter(|sandbox| sandbox.ready);
             let newest = ready.max_by_key(|sandbox| sandbox.created_at);
             let none = || format!("pod not found (\"{}_{}\")", target.pod, target.namespace);
-            let newest = newest.ok_or_else(|| Refusal::internal(none()))?;
+            let newest = newest.ok_or_else(|| ErrorResponse::internal(none()))?;
             (cri.port_forward(&newest.id, &ports).await, None)
         }
     };
@@ -121,11 +121,11 @@ async fn running(
     cri: &dyn Cri,
     uid: &PodUid,
     name: &str,
-) -> Result<Option<ListedContainer>, Refusal> {
+) -> Result<Option<ListedContainer>, ErrorResponse> {
     pods::running(cri, uid, name).await.map_err(of_runtime)
 }
 
-fn of_runtime(error: CriError) -> Refusal {
+fn of_runtime(error: CriError) -> ErrorResponse {
     let status = if error.is_not_found() {
         StatusCode::NOT_FOUND
     } else if error.code == Code::ResourceExhausted {
@@ -133,7 +133,7 @@ fn of_runtime(error: CriError) -> Refusal {
     } else {
         StatusCode::INTERNAL_SERVER_ERROR
     };
-    Refusal::new(status, error.to_string())
+    ErrorResponse::new(status, error.to_string())
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::answer::{self, Body, Refusal, of_kind};
+use super::response::{self, Body, ErrorResponse, with_media_type};
 
 /// The size of a read, and the length of the prefix that determines whether a file is text.
 const CHUNK: usize = 64 << 10;
@@ -48,21 +48,23 @@ enum Found {
 }
 
 /// Serves a path below `/logs/`.
-pub(crate) async fn serve(directory: &Path, path: &str) -> Result<Response<Body>, Refusal> {
+pub(crate) async fn serve(directory: &Path, path: &str) -> Result<Response<Body>, ErrorResponse> {
     if !is_below(path) {
         return Err(failed(&io::ErrorKind::NotFound.into()));
     }
     let (directory, path) = (directory.to_owned(), path.to_owned());
     let finding = tasks::spawn_blocking(move || find(&directory, &path));
-    let found = finding.await.map_err(|error| Refusal::internal(error.to_string()))?;
+    let found = finding.await.map_err(|error| ErrorResponse::internal(error.to_string()))?;
     match found.map_err(|error| failed(&error))? {
-        Found::Names(names) => Ok(of_kind("text/html; charset=utf-8", answer::whole(html(&names)))),
+        Found::Names(names) => {
+            Ok(with_media_type("text/html; charset=utf-8", response::full_body(html(&names))))
+        }
         Found::File(file, size, start) => Ok(whole(file, size, start)),
         Found::Moved(location) => {
-            let mut response = answer::text("");
+            let mut response = response::text("");
             *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
             let location = HeaderValue::try_from(location);
-            let location = location.map_err(|error| Refusal::internal(error.to_string()))?;
+            let location = location.map_err(|error| ErrorResponse::internal(error.to_string()))?;
             response.headers_mut().insert(LOCATION, location);
             Ok(response)
         }
@@ -76,7 +78,7 @@ fn is_below(path: &str) -> bool {
 }
 
 /// The response to an error, as Go's file server sends it.
-fn failed(error: &io::Error) -> Refusal {
+fn failed(error: &io::Error) -> ErrorResponse {
     let kind = error.kind();
     let is_none = matches!(
         kind,
@@ -87,10 +89,10 @@ fn failed(error: &io::Error) -> Refusal {
     } else if kind == io::ErrorKind::PermissionDenied {
         (StatusCode::FORBIDDEN, "403 Forbidden\n")
     } else {
-        tracing::warn!(%error, "failed to read a log of the machine");
+        tracing::warn!(%error, "failed to read a system log");
         (StatusCode::INTERNAL_SERVER_ERROR, "500 Internal Server Error\n")
     };
-    Refusal::new(status, message)
+    ErrorResponse::new(status, message)
 }
 
 fn find(directory: &Path, path: &str) -> io::Result<Found> {
@@ -164,12 +166,12 @@ fn whole(file: File, size: u64, start: Vec<u8>) -> Response<Body> {
                 Some((Ok(Frame::data(bytes.into())), (None, file, left)))
             }
             Err(error) => {
-                tracing::warn!(%error, "failed to read a log of the machine");
+                tracing::warn!(%error, "failed to read a system log");
                 None
             }
         }
     });
-    let mut response = of_kind(kind, StreamBody::new(frames).boxed_unsync());
+    let mut response = with_media_type(kind, StreamBody::new(frames).boxed_unsync());
     response.headers_mut().insert(CONTENT_LENGTH, size.into());
     response
 }

@@ -52,7 +52,7 @@ pub enum TlsError {
         source: io::Error,
     },
     /// No certificate can be generated.
-    #[error("failed to make a certificate")]
+    #[error("failed to generate a certificate")]
     Make(#[from] rcgen::Error),
     /// The certificate cannot be served.
     #[error("failed to use the certificate {}", path.display())]
@@ -170,7 +170,7 @@ impl Tls {
             if !is_named {
                 match acceptor(Arc::clone(&self.served), Some(&verifier), &self.settings) {
                     Ok(acceptor) => *last = Last { verifier: Some(verifier), acceptor },
-                    Err(error) => tracing::warn!(%error, "failed to set up TLS again"),
+                    Err(error) => tracing::warn!(%error, "failed to reload TLS"),
                 }
             }
         }
@@ -184,7 +184,7 @@ fn acceptor(
     verifier: Option<&Arc<dyn ClientCertVerifier>>,
     settings: &Settings,
 ) -> Result<TlsAcceptor, Error> {
-    let versions = if settings.tls_1_3_alone { &[&TLS13][..] } else { ALL_VERSIONS };
+    let versions = if settings.requires_tls_1_3 { &[&TLS13][..] } else { ALL_VERSIONS };
     let provider = with_suites(&settings.cipher_suites);
     let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(versions)?;
     let config = match verifier {
@@ -232,7 +232,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let found = found.map_err(|error| problem(error.to_string()))?;
     if found.is_empty() {
-        return Err(problem("there is no certificate in it".to_owned()));
+        return Err(problem("no certificate in the file".to_owned()));
     }
     Ok(found)
 }
@@ -339,7 +339,7 @@ mod tests {
         let empty = dir.path().join("empty");
         fs::write(&empty, "").unwrap();
         let error = client_verifier(&empty).unwrap_err().to_string();
-        let expected = format!("failed to read {}: there is no certificate in it", empty.display());
+        let expected = format!("failed to read {}: no certificate in the file", empty.display());
         assert_eq!(error, expected);
     }
 
@@ -382,7 +382,7 @@ mod tests {
             anonymous: false,
             token_reviews: None,
             authorization: Authorization::AlwaysAllow,
-            tls_1_3_alone: false,
+            requires_tls_1_3: false,
             cipher_suites: Vec::new(),
             handlers: Handlers::default(),
         };

@@ -23,18 +23,18 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, copy, sink, split};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::answer::{Body, Refusal, whole};
 use super::metrics::http::InFlight;
+use super::response::{Body, ErrorResponse, full_body};
 use translate::Translation;
 
 /// The timeout of the runtime's stream server.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STREAM_SERVER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time that one side has to close after the other side has closed.
 const LINGER: Duration = Duration::from_secs(30);
 /// The maximum length of the runtime's error response that is passed on, in bytes.
-const LONGEST_REFUSAL: usize = 64 << 10;
+const MAX_ERROR_BYTES: usize = 64 << 10;
 /// Headers that are not forwarded to the runtime: the client's credentials, and headers of this connection.
-const OWN: [http::HeaderName; 6] =
+const NOT_FORWARDED: [http::HeaderName; 6] =
     [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, HOST, CONTENT_LENGTH, TRANSFER_ENCODING];
 
 /// Two connections that are upgraded after the response to the client.
@@ -52,8 +52,8 @@ pub(crate) struct Tunnel {
 
 /// Whether a request has an upgrade header.
 pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
-    let asked = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let mut words = asked.flat_map(|value| value.split(','));
+    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let mut words = values.flat_map(|value| value.split(','));
     headers.contains_key(UPGRADE) && words.any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
 }
 
@@ -63,28 +63,31 @@ pub(crate) async fn open(
     request: &mut Request<Incoming>,
     url: &str,
     translation: Option<Translation>,
-) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
-    let opening = tokio::time::timeout(PATIENCE, asked(request, url, translation)).await;
+) -> Result<(Response<Body>, Option<Tunnel>), ErrorResponse> {
+    let opening =
+        tokio::time::timeout(STREAM_SERVER_TIMEOUT, forward(request, url, translation)).await;
     opening.unwrap_or_else(|_| {
-        let seconds = PATIENCE.as_secs();
-        Err(Refusal::internal(format!(
+        let seconds = STREAM_SERVER_TIMEOUT.as_secs();
+        Err(ErrorResponse::internal(format!(
             "the runtime's stream server did not answer within {seconds} s"
         )))
     })
 }
 
-async fn asked(
+async fn forward(
     request: &mut Request<Incoming>,
     url: &str,
     translation: Option<Translation>,
-) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
+) -> Result<(Response<Body>, Option<Tunnel>), ErrorResponse> {
     // The path contains a secret, so it must not be in an error message.
     let (authority, path) = parts(url).ok_or_else(|| {
-        Refusal::internal("the runtime's stream URL cannot be used: only http://HOST:PORT/PATH is")
+        ErrorResponse::internal(
+            "unsupported stream URL of the runtime: expected http://HOST:PORT/PATH",
+        )
     })?;
     let failed = |problem: String| {
-        Refusal::internal(format!(
-            "failed to speak to the runtime's stream server at {authority}: {problem}"
+        ErrorResponse::internal(format!(
+            "failed to connect to the runtime's stream server at {authority}: {problem}"
         ))
     };
     let stream = TcpStream::connect(&authority).await.map_err(|error| failed(error.to_string()))?;
@@ -100,7 +103,7 @@ async fn asked(
     let mut forwarded = Request::new(Empty::<Bytes>::new());
     *forwarded.method_mut() = request.method().clone();
     *forwarded.uri_mut() = path;
-    let passed = request.headers().iter().filter(|(name, _)| !OWN.contains(name));
+    let passed = request.headers().iter().filter(|(name, _)| !NOT_FORWARDED.contains(name));
     forwarded.headers_mut().extend(passed.map(|(name, value)| (name.clone(), value.clone())));
     let host = HeaderValue::from_str(&authority).map_err(|error| failed(error.to_string()))?;
     forwarded.headers_mut().insert(HOST, host);
@@ -112,12 +115,12 @@ async fn asked(
         sender.send_request(forwarded).await.map_err(|error| failed(error.to_string()))?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         let (mut head, body) = answer.into_parts();
-        let body = Limited::new(body, LONGEST_REFUSAL).collect().await;
+        let body = Limited::new(body, MAX_ERROR_BYTES).collect().await;
         let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
         for name in [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
             head.headers.remove(name);
         }
-        return Ok((Response::from_parts(head, whole(body)), None));
+        return Ok((Response::from_parts(head, full_body(body)), None));
     }
     if translation.is_some_and(|translation| !translation.is_accepted(answer.headers())) {
         return Err(failed("it upgraded to another protocol than the requested one".to_owned()));
@@ -133,7 +136,7 @@ async fn asked(
     if let Some(translation) = translation {
         head.headers = translation.answer(request.headers());
     }
-    Ok((Response::from_parts(head, whole(Bytes::new())), Some(tunnel)))
+    Ok((Response::from_parts(head, full_body(Bytes::new())), Some(tunnel)))
 }
 
 /// ◆ Host and port, and the path with the query.
@@ -151,7 +154,7 @@ fn parts(url: &str) -> Option<(String, Uri)> {
 
 impl Tunnel {
     /// Counts a request as in flight until the tunnel has ended.
-    pub(crate) fn hold(&mut self, in_flight: InFlight) {
+    pub(crate) fn count_in_flight(&mut self, in_flight: InFlight) {
         self.in_flight = Some(in_flight);
     }
 
@@ -160,12 +163,12 @@ impl Tunnel {
         let (client, runtime) = tokio::try_join!(self.client, self.runtime)?;
         let (client, runtime) = (TokioIo::new(client), TokioIo::new(runtime));
         match self.translation {
-            None => carry(client, runtime).await,
+            None => copy_both_ways(client, runtime).await,
             Some(Translation::Command(options)) => {
                 translate::command(client, runtime, options).await;
             }
             Some(Translation::PortForward) => {
-                carry(translate::tunnelled(client).await, runtime).await;
+                copy_both_ways(translate::tunnelled(client).await, runtime).await;
             }
         }
         Ok(())
@@ -175,7 +178,7 @@ impl Tunnel {
 /// Copies bytes in both directions. After one side closes, it still receives the other side's data until that side closes or a
 /// timeout passes. The client's data is drained even if the runtime reads no more: closing a connection with unread data makes
 /// the kernel reset it, and the client could lose output.
-async fn carry(client: impl AsyncRead + AsyncWrite, runtime: impl AsyncRead + AsyncWrite) {
+async fn copy_both_ways(client: impl AsyncRead + AsyncWrite, runtime: impl AsyncRead + AsyncWrite) {
     let (mut from_client, mut to_client) = split(client);
     let (mut from_runtime, mut to_runtime) = split(runtime);
     // Errors mean that a side has closed: the other direction ends by itself.
@@ -225,7 +228,7 @@ mod tests {
     async fn client_reads_all_though_it_still_sends_when_the_runtime_has_closed() {
         const LENGTH: usize = 300_000;
         let ((mut client, to_client), (to_runtime, mut runtime)) = (pair().await, pair().await);
-        let carrying = tasks::spawn(carry(to_client, to_runtime));
+        let carrying = tasks::spawn(copy_both_ways(to_client, to_runtime));
         let ending = tasks::spawn(async move {
             runtime.write_all(&vec![b'x'; LENGTH]).await.unwrap();
             runtime.shutdown().await.unwrap();

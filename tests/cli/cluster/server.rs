@@ -256,10 +256,10 @@ async fn unusable_server_settings_are_refused_before_anything_starts() {
     let empty = joined.place.file("empty.crt", "");
     for (flags, problem) in [
         (&["--port", &taken, "--address", "127.0.0.1"][..], "set another --port or --address"),
-        (&["--port", "1", "--client-ca-file", &empty][..], "there is no certificate in it"),
+        (&["--port", "1", "--client-ca-file", &empty][..], "no certificate in the file"),
         (
             &["--port", "1", "--tls-cert-file", &empty, "--tls-private-key-file", &empty][..],
-            "there is no certificate in it",
+            "no certificate in the file",
         ),
     ] {
         let agent = joined.agent(flags);

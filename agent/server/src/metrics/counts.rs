@@ -10,7 +10,7 @@ use api::pod::PodUid;
 use compact::{Map, Set};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::own::{has_ended, is_static};
+use super::kubelet::{has_ended, is_static};
 use super::resizes;
 use super::text::{Description, Metrics, counter, gauge, histogram};
 

@@ -104,8 +104,8 @@ fn psi(from: cri::Pressure) -> Psi {
 pub(crate) fn cpu_of_all<'c>(all: impl Iterator<Item = &'c CpuStats>) -> Option<CpuStats> {
     let sum = |sum: CpuStats, one: &CpuStats| CpuStats {
         time: sum.time.max(one.time),
-        usage_nano_cores: plus(sum.usage_nano_cores, one.usage_nano_cores),
-        usage_core_nano_seconds: plus(sum.usage_core_nano_seconds, one.usage_core_nano_seconds),
+        usage_nano_cores: sum_of(sum.usage_nano_cores, one.usage_nano_cores),
+        usage_core_nano_seconds: sum_of(sum.usage_core_nano_seconds, one.usage_core_nano_seconds),
         // Pressure cannot be summed, because waiting times overlap.
         psi: None,
     };
@@ -117,11 +117,11 @@ pub(crate) fn memory_of_all<'c>(all: impl Iterator<Item = &'c MemoryStats>) -> O
     let sum = |sum: MemoryStats, one: &MemoryStats| MemoryStats {
         time: sum.time.max(one.time),
         available_bytes: None,
-        usage_bytes: plus(sum.usage_bytes, one.usage_bytes),
-        working_set_bytes: plus(sum.working_set_bytes, one.working_set_bytes),
-        rss_bytes: plus(sum.rss_bytes, one.rss_bytes),
-        page_faults: plus(sum.page_faults, one.page_faults),
-        major_page_faults: plus(sum.major_page_faults, one.major_page_faults),
+        usage_bytes: sum_of(sum.usage_bytes, one.usage_bytes),
+        working_set_bytes: sum_of(sum.working_set_bytes, one.working_set_bytes),
+        rss_bytes: sum_of(sum.rss_bytes, one.rss_bytes),
+        page_faults: sum_of(sum.page_faults, one.page_faults),
+        major_page_faults: sum_of(sum.major_page_faults, one.major_page_faults),
         psi: None,
     };
     all.fold(None, |so_far, one| Some(sum(so_far.unwrap_or_default(), one)))
@@ -131,8 +131,8 @@ pub(crate) fn memory_of_all<'c>(all: impl Iterator<Item = &'c MemoryStats>) -> O
 pub(crate) fn swap_of_all<'c>(all: impl Iterator<Item = &'c SwapStats>) -> Option<SwapStats> {
     let sum = |sum: SwapStats, one: &SwapStats| SwapStats {
         time: sum.time.max(one.time),
-        swap_available_bytes: plus(sum.swap_available_bytes, one.swap_available_bytes),
-        swap_usage_bytes: plus(sum.swap_usage_bytes, one.swap_usage_bytes),
+        swap_available_bytes: sum_of(sum.swap_available_bytes, one.swap_available_bytes),
+        swap_usage_bytes: sum_of(sum.swap_usage_bytes, one.swap_usage_bytes),
     };
     all.fold(None, |so_far, one| Some(sum(so_far.unwrap_or_default(), one)))
 }
@@ -146,13 +146,13 @@ pub(crate) fn fs_of_all<'c>(
     let whole = whole.cloned().unwrap_or_default();
     let none = FsStats { time: now.into(), used_bytes: None, inodes_used: None, ..whole };
     all.fold(none, |sum, one| FsStats {
-        used_bytes: plus(sum.used_bytes, one.used_bytes),
-        inodes_used: plus(sum.inodes_used, one.inodes_used),
+        used_bytes: sum_of(sum.used_bytes, one.used_bytes),
+        inodes_used: sum_of(sum.inodes_used, one.inodes_used),
         ..sum
     })
 }
 
-fn plus(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+fn sum_of(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.saturating_add(other)),
         (one, other) => one.or(other),

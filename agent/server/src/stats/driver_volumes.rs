@@ -60,7 +60,7 @@ impl DriverVolumes {
                         uid,
                         volume = volume.volume,
                         error,
-                        "failed to measure the volume of a driver"
+                        "failed to get the statistics of a CSI volume"
                     );
                 }
             }

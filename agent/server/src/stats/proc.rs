@@ -51,23 +51,23 @@ pub(crate) fn memory(meminfo: &str) -> Memory {
         number.checked_mul(1024)
     };
     let total = bytes("MemTotal");
-    let usage = less(total, bytes("MemFree"));
+    let usage = difference(total, bytes("MemFree"));
     // File pages on the inactive list can be reclaimed, so they do not count.
-    let working_set = less(usage, bytes("Inactive(file)"));
+    let working_set = difference(usage, bytes("Inactive(file)"));
     let (swap_total, swap_free) = (bytes("SwapTotal"), bytes("SwapFree"));
     Memory {
         total,
         usage,
         working_set,
-        available: less(total, working_set),
+        available: difference(total, working_set),
         rss: bytes("AnonPages"),
         swap_total,
-        swap_used: less(swap_total, swap_free),
+        swap_used: difference(swap_total, swap_free),
         swap_free,
     }
 }
 
-fn less(whole: Option<u64>, part: Option<u64>) -> Option<u64> {
+fn difference(whole: Option<u64>, part: Option<u64>) -> Option<u64> {
     Some(whole?.saturating_sub(part?))
 }
 

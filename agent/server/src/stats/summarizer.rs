@@ -28,7 +28,7 @@ const NODE: &str = "/";
 
 /// The node's name, and the locations to measure.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct Locations {
     /// The node's name.
     pub(crate) node: String,
     /// The agent's directory, which determines the node's file system.
@@ -41,7 +41,7 @@ pub(crate) struct Places {
 
 /// The runtime's answers.
 #[derive(Default)]
-pub(super) struct Answers {
+pub(super) struct RuntimeAnswers {
     pub(super) lists: Lists,
     pub(super) pods: Vec<cri_stats::SandboxStats>,
     pub(super) images: Option<FsUsage>,
@@ -52,20 +52,20 @@ pub(super) struct Answers {
 /// Computes summaries. It may block.
 pub(crate) struct Summarizer {
     pub(crate) machine: Arc<dyn Machine>,
-    pub(crate) places: Places,
+    pub(crate) locations: Locations,
     pub(super) volumes: Volumes,
     cgroups: Cgroups,
     rates: Mutex<Rates>,
 }
 
 impl Summarizer {
-    pub(crate) fn new(machine: Arc<dyn Machine>, places: Places) -> Self {
+    pub(crate) fn new(machine: Arc<dyn Machine>, locations: Locations) -> Self {
         let (cgroups, rates) = (Cgroups::new(), Mutex::default());
-        Self { machine, places, volumes: Volumes::default(), cgroups, rates }
+        Self { machine, locations, volumes: Volumes::default(), cgroups, rates }
     }
 
-    pub(super) fn summary(&self, answers: Answers, only_cpu_and_memory: bool) -> Summary {
-        let Answers { lists: (sandboxes, containers), pods, images, runtime } = answers;
+    pub(super) fn summary(&self, answers: RuntimeAnswers, only_cpu_and_memory: bool) -> Summary {
+        let RuntimeAnswers { lists: (sandboxes, containers), pods, images, runtime } = answers;
         let now = Timestamp::now();
         let containers: HashMap<ContainerId, ListedContainer> = containers
             .into_iter()
@@ -162,9 +162,9 @@ impl Summarizer {
         listed: &ListedContainer,
         disks: &mut Disks<'_>,
     ) {
-        let logs = disk::log_directory(&self.places.logs, &pod.pod_ref, &listed.name);
+        let logs = disk::log_directory(&self.locations.logs, &pod.pod_ref, &listed.name);
         let logs = logs.and_then(|directory| disk::logs(&directory));
-        let whole = disks.fs(&self.places.root_dir);
+        let whole = disks.fs(&self.locations.root_dir);
         if let Some(container) = pod.containers.last_mut() {
             container.logs = logs.map(|logs| convert::layer(&logs, whole.as_ref()));
             container.rootfs = from.layer.as_ref().map(|layer| {
@@ -175,7 +175,7 @@ impl Summarizer {
 
     /// Adds the usage of the pod's volumes, and the pod's total usage of the node's disk.
     fn add_volumes(&self, pod: &mut PodStats, disks: &mut Disks<'_>, now: Timestamp) {
-        let whole = disks.fs(&self.places.root_dir);
+        let whole = disks.fs(&self.locations.root_dir);
         let (volumes, measured_at) = self.volumes.of(&pod.pod_ref.uid);
         let mut on_disk = Vec::new();
         for volume in volumes.own {
@@ -192,7 +192,7 @@ impl Summarizer {
             }
             pod.volumes.push(VolumeStats { fs, name: volume.name, ..VolumeStats::default() });
         }
-        pod.volumes.extend(volumes.of_cluster);
+        pod.volumes.extend(volumes.from_cluster);
         let containers = pod.containers.iter();
         let of_containers = containers.flat_map(|one| one.rootfs.iter().chain(&one.logs));
         let sum = convert::fs_of_all(of_containers.chain(&on_disk), whole.as_ref(), now);
@@ -230,7 +230,7 @@ impl Summarizer {
 
     /// The usage of the pod's cgroup, if it is below the parent cgroup of all pods.
     fn of_cgroup(&self, uid: &str, id: &str, now: Timestamp) -> Option<ContainerStats> {
-        let pods = self.places.pods_cgroup.as_deref()?;
+        let pods = self.locations.pods_cgroup.as_deref()?;
         let mut stats = self.cgroups.of_pod(pods, uid, now)?;
         if let Some(cpu) = &mut stats.cpu
             && let Some(total) = cpu.usage_core_nano_seconds
@@ -250,7 +250,7 @@ impl Summarizer {
         let load = self.machine.load();
         let nano_cores = load.busy.and_then(|busy| self.rates().rate(NODE, load.at, busy));
         let of_both = NodeStats {
-            node_name: self.places.node.clone(),
+            node_name: self.locations.node.clone(),
             start_time: Time(load.started_at),
             cpu: convert::cpu_of_machine(&load, nano_cores),
             memory: convert::memory_of_machine(&load),
@@ -277,7 +277,7 @@ impl Summarizer {
         NodeStats {
             io: io.map(|psi| IoStats { time: load.at.into(), psi: Some(psi) }),
             network: convert::network_of_machine(self.machine.interfaces(), now),
-            fs: disks.fs(&self.places.root_dir),
+            fs: disks.fs(&self.locations.root_dir),
             // The kubelet's CRI provider also uses one file system for both.
             runtime: images.map(|images| RuntimeStats {
                 container_fs: Some(images.clone()),
@@ -299,7 +299,7 @@ impl Summarizer {
         let own = of(Some(std::process::id()));
         let runtime = of(runtime);
         let all =
-            [("kubelet", own), ("runtime", runtime), ("pods", self.places.pods_cgroup.clone())];
+            [("kubelet", own), ("runtime", runtime), ("pods", self.locations.pods_cgroup.clone())];
         let measured = all.into_iter().filter_map(|(name, path)| {
             let mut stats = self.cgroups.stats(&path?, now)?;
             name.clone_into(&mut stats.name);

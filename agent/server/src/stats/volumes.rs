@@ -29,9 +29,9 @@ struct Known {
     measured_at: Option<Timestamp>,
     by_uid: HashMap<String, Measured>,
     /// The last answers of drivers, by pod uid.
-    of_drivers: HashMap<String, Vec<VolumeStats>>,
+    from_drivers: HashMap<String, Vec<VolumeStats>>,
     /// The uids of pods with a pending call of a driver.
-    asked: HashSet<String>,
+    in_progress: HashSet<String>,
 }
 
 /// The measurements of a pod.
@@ -40,7 +40,7 @@ pub(super) struct Measured {
     /// The volumes in the agent's own directory.
     pub(super) own: Vec<VolumeUsage>,
     /// The other volumes: local ones of the cluster, and those of CSI drivers.
-    pub(super) of_cluster: Vec<VolumeStats>,
+    pub(super) from_cluster: Vec<VolumeStats>,
 }
 
 /// A pod with its local volumes and its CSI volumes.
@@ -67,7 +67,7 @@ impl Volumes {
                 let (fs, name) = (machine.fs(path)?, volume.volume.clone());
                 Some(VolumeStats { fs, name, claim: claim(pod, volume), health: None })
             });
-            (uid(pod), Measured { own, of_cluster: local.collect() })
+            (uid(pod), Measured { own, from_cluster: local.collect() })
         });
         let by_uid = measured.collect();
         let mut known = self.lock();
@@ -76,39 +76,39 @@ impl Volumes {
     }
 
     /// The pods with CSI volumes and without a pending call. Removes the results of other pods. The caller must call
-    /// [`Volumes::answered`] for each.
-    pub(super) fn to_ask(&self, pods: &[PodVolumes]) -> Vec<PodVolumes> {
+    /// [`Volumes::finish_request`] for each.
+    pub(super) fn begin_requests(&self, pods: &[PodVolumes]) -> Vec<PodVolumes> {
         let known = &mut *self.lock();
         let is_of_driver =
             |volume: &ClusterVolume| matches!(volume.location, VolumeLocation::Driver(_));
         let with_drivers = pods.iter().filter(|(_, volumes)| volumes.iter().any(is_of_driver));
         let with_drivers: Vec<&PodVolumes> = with_drivers.collect();
         let uids: HashSet<String> = with_drivers.iter().map(|(pod, _)| uid(pod)).collect();
-        known.of_drivers.retain(|uid, _| uids.contains(uid));
-        let to_ask = with_drivers.into_iter().filter(|(pod, _)| known.asked.insert(uid(pod)));
-        to_ask.cloned().collect()
+        known.from_drivers.retain(|uid, _| uids.contains(uid));
+        let due = with_drivers.into_iter().filter(|(pod, _)| known.in_progress.insert(uid(pod)));
+        due.cloned().collect()
     }
 
     /// Records the measurements of a pod's drivers.
-    pub(super) fn answered(&self, pod: &Pod, volumes: Vec<VolumeStats>) {
+    pub(super) fn finish_request(&self, pod: &Pod, volumes: Vec<VolumeStats>) {
         let mut known = self.lock();
-        known.asked.remove(&uid(pod));
-        known.of_drivers.insert(uid(pod), volumes);
+        known.in_progress.remove(&uid(pod));
+        known.from_drivers.insert(uid(pod), volumes);
     }
 
     /// The last measurements of a pod, and their time.
     pub(super) fn of(&self, uid: &str) -> (Measured, Option<Timestamp>) {
         let known = self.lock();
         let mut measured = known.by_uid.get(uid).cloned().unwrap_or_default();
-        measured.of_cluster.extend(known.of_drivers.get(uid).into_iter().flatten().cloned());
+        measured.from_cluster.extend(known.from_drivers.get(uid).into_iter().flatten().cloned());
         (measured, known.measured_at)
     }
 
     /// The last measurements of all volumes outside the agent's own directory.
-    pub(super) fn of_cluster(&self) -> Vec<VolumeStats> {
+    pub(super) fn from_cluster(&self) -> Vec<VolumeStats> {
         let known = self.lock();
-        let local = known.by_uid.values().flat_map(|measured| &measured.of_cluster);
-        local.chain(known.of_drivers.values().flatten()).cloned().collect()
+        let local = known.by_uid.values().flat_map(|measured| &measured.from_cluster);
+        local.chain(known.from_drivers.values().flatten()).cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -153,11 +153,11 @@ mod tests {
         volumes.measure(root.path(), &ProcMachine::new(), &[(pod("u1"), found)]);
         let (found, measured_at) = volumes.of("u1");
         assert_eq!((found.own.len(), found.own[0].name.as_str()), (1, "data"));
-        assert_eq!(found.of_cluster, volumes.of_cluster());
-        assert_eq!((found.of_cluster.len(), found.of_cluster[0].name.as_str()), (1, "disk"));
+        assert_eq!(found.from_cluster, volumes.from_cluster());
+        assert_eq!((found.from_cluster.len(), found.from_cluster[0].name.as_str()), (1, "disk"));
         let claim = ClaimReference { name: "c".to_owned(), namespace: "ns".to_owned() };
-        assert_eq!(found.of_cluster[0].claim, Some(claim));
-        assert!(found.of_cluster[0].fs.capacity_bytes > Some(0));
+        assert_eq!(found.from_cluster[0].claim, Some(claim));
+        assert!(found.from_cluster[0].fs.capacity_bytes > Some(0));
         let measured_at = measured_at.unwrap();
         assert!(!volumes.begin(measured_at + SignedDuration::from_secs(59)));
         assert!(volumes.begin(measured_at + SignedDuration::from_secs(60)));
@@ -173,14 +173,14 @@ mod tests {
         let local = (pod("u3"), vec![volume("c", VolumeLocation::Local("/".into()))]);
         let uids = |pods: Vec<PodVolumes>| pods.iter().map(|(pod, _)| uid(pod)).collect::<Vec<_>>();
         let all = [of("u1"), of("u2"), local];
-        assert_eq!(uids(volumes.to_ask(&all)), ["u1", "u2"]);
+        assert_eq!(uids(volumes.begin_requests(&all)), ["u1", "u2"]);
         let measured = VolumeStats { name: "disk".to_owned(), ..VolumeStats::default() };
-        volumes.answered(&pod("u1"), vec![measured.clone()]);
-        assert_eq!(uids(volumes.to_ask(&all)), ["u1"]);
-        assert_eq!(volumes.of("u1").0.of_cluster, std::slice::from_ref(&measured));
-        assert_eq!(volumes.of_cluster(), [measured]);
+        volumes.finish_request(&pod("u1"), vec![measured.clone()]);
+        assert_eq!(uids(volumes.begin_requests(&all)), ["u1"]);
+        assert_eq!(volumes.of("u1").0.from_cluster, std::slice::from_ref(&measured));
+        assert_eq!(volumes.from_cluster(), [measured]);
         // A pod that no longer exists has no volumes.
-        assert_eq!(uids(volumes.to_ask(&[of("u2")])), [""; 0]);
-        assert_eq!(volumes.of_cluster(), []);
+        assert_eq!(uids(volumes.begin_requests(&[of("u2")])), [""; 0]);
+        assert_eq!(volumes.from_cluster(), []);
     }
 }

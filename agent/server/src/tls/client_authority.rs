@@ -21,11 +21,11 @@ pub(crate) struct ClientAuthority {
     file: PathBuf,
     /// Whether to read the file again when it changes.
     reloads: bool,
-    now: Mutex<Now>,
+    now: Mutex<Current>,
 }
 
 #[derive(Debug)]
-struct Now {
+struct Current {
     stamp: Option<Stamp>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
@@ -34,7 +34,7 @@ impl ClientAuthority {
     /// Reads the file.
     pub(crate) fn new(file: PathBuf, reloads: bool) -> Result<Self, TlsError> {
         let stamp = stamp(&file);
-        let now = Now { stamp, verifier: client_verifier(&file)? };
+        let now = Current { stamp, verifier: client_verifier(&file)? };
         Ok(Self { file, reloads, now: Mutex::new(now) })
     }
 

@@ -43,13 +43,13 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn summarizer(machine: FakeMachine, logs: &Path) -> Summarizer {
-    let places = Places {
+    let locations = Locations {
         node: "n1".to_owned(),
         root_dir: "/agent".into(),
         logs: logs.to_owned(),
         pods_cgroup: None,
     };
-    Summarizer::new(Arc::new(machine), places)
+    Summarizer::new(Arc::new(machine), locations)
 }
 
 fn pod(name: &str) -> PodRef {
@@ -108,7 +108,7 @@ fn container_stats(id: &str, nanoseconds: u64) -> cri_stats::ContainerStats {
 }
 
 /// A runtime with a running pod, one that has ended, and one without measurements.
-fn answers(measures_pods: bool) -> Answers {
+fn answers(measures_pods: bool) -> RuntimeAnswers {
     let containers = vec![
         container_stats("c-web-app", 5),
         container_stats("c-web-helper", 7),
@@ -122,7 +122,7 @@ fn answers(measures_pods: bool) -> Answers {
         ..cri_stats::SandboxStats::default()
     };
     let of_none = cri_stats::SandboxStats { containers, ..cri_stats::SandboxStats::default() };
-    Answers {
+    RuntimeAnswers {
         lists: (
             vec![sandbox("web", true), sandbox("gone", false), sandbox("new", true)],
             vec![
@@ -210,9 +210,9 @@ fn pod_has_the_pressure_of_its_cgroup_if_the_runtime_does_not_say() {
     fs::write(place.path().join("cgroup.controllers"), "cpu memory io\n").unwrap();
     write_cgroup(&place.path().join("kubepods/burstable/poduid-web"));
     let none = Path::new("/no/such/path");
-    let summary = |pods_cgroup: Option<&str>, answers: Answers| {
+    let summary = |pods_cgroup: Option<&str>, answers: RuntimeAnswers| {
         let mut summarizer = summarizer(FakeMachine::default(), none);
-        summarizer.places.pods_cgroup = pods_cgroup.map(PathBuf::from);
+        summarizer.locations.pods_cgroup = pods_cgroup.map(PathBuf::from);
         summarizer.cgroups = Cgroups::at(place.path(), none);
         summarizer.summary(answers, false).pods.remove(0)
     };
@@ -312,7 +312,8 @@ fn rate_of_processors_comes_with_the_second_summary() {
 #[test]
 fn silent_machine_has_a_name_and_nothing_invented() {
     let none = Path::new("/no/such/path");
-    let summary = summarizer(FakeMachine::default(), none).summary(Answers::default(), false);
+    let summary =
+        summarizer(FakeMachine::default(), none).summary(RuntimeAnswers::default(), false);
     let value = serde_json::to_value(&summary).unwrap();
     let expected = serde_json::json!({"node": {"nodeName": "n1", "startTime": null}, "pods": []});
     assert_eq!(value, expected);

@@ -97,7 +97,7 @@ impl ServerArgs {
             token_reviews,
             authorization,
             cipher_suites: file.tls_cipher_suites.clone().unwrap_or_default(),
-            tls_1_3_alone: file.tls_min_version.as_deref() == Some("VersionTLS13"),
+            requires_tls_1_3: file.tls_min_version.as_deref() == Some("VersionTLS13"),
             handlers: handlers(file, config),
         };
         let server = Server::bind(settings).await.map_err(|error| {
@@ -189,8 +189,8 @@ impl ServerArgs {
         Ok(match mode {
             AuthorizationMode::AlwaysAllow => Authorization::AlwaysAllow,
             AuthorizationMode::Webhook => Authorization::Webhook {
-                keep_allowed: given(allowed).unwrap_or(ALLOWED),
-                keep_refused: given(refused).unwrap_or(REFUSED),
+                allowed_ttl: given(allowed).unwrap_or(ALLOWED),
+                denied_ttl: given(refused).unwrap_or(REFUSED),
             },
         })
     }

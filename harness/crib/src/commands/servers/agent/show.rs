@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kubelet_server::{Exposed, OtherPorts};
+use kubelet_server::{NodeApi, OtherPorts};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -171,14 +171,14 @@ impl Sockets {
     }
 
     /// Serves clients. Never returns.
-    pub(super) async fn serve(self, exposed: Arc<Exposed>) {
+    pub(super) async fn serve(self, node_api: Arc<NodeApi>) {
         let mut servers = JoinSet::new();
         for (listener, shown) in self.bound {
-            servers.spawn(tasks::boxed(serve(listener, shown, Arc::clone(&exposed))));
+            servers.spawn(tasks::boxed(serve(listener, shown, Arc::clone(&node_api))));
         }
         if let Some(at) = self.healthz {
             servers.spawn(tasks::boxed(async move {
-                serve(bind_in_time(at).await, Shown::Health, exposed).await;
+                serve(bind_in_time(at).await, Shown::Health, node_api).await;
             }));
         }
         while servers.join_next().await.is_some() {}
@@ -186,13 +186,13 @@ impl Sockets {
     }
 }
 
-async fn serve(listener: TcpListener, shown: Shown, exposed: Arc<Exposed>) {
+async fn serve(listener: TcpListener, shown: Shown, node_api: Arc<NodeApi>) {
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept(), if clients.len() < MOST_CLIENTS => match accepted {
                 Ok((stream, _)) => {
-                    let client = client(stream, shown, Arc::clone(&exposed));
+                    let client = client(stream, shown, Arc::clone(&node_api));
                     clients.spawn(tasks::boxed(tokio::time::timeout(PATIENCE, client)));
                 }
                 Err(error) => {
@@ -205,12 +205,12 @@ async fn serve(listener: TcpListener, shown: Shown, exposed: Arc<Exposed>) {
     }
 }
 
-async fn client(stream: TcpStream, shown: Shown, exposed: Arc<Exposed>) {
+async fn client(stream: TcpStream, shown: Shown, node_api: Arc<NodeApi>) {
     let answer = service_fn(|request: Request<Incoming>| {
-        let exposed = Arc::clone(&exposed);
+        let node_api = Arc::clone(&node_api);
         async move {
             let health_alone = shown == Shown::Health;
-            let answer = exposed.answer(request.method(), request.uri(), health_alone).await;
+            let answer = node_api.answer(request.method(), request.uri(), health_alone).await;
             Ok::<_, Infallible>(answer)
         }
     });

@@ -31,7 +31,7 @@ use csi::CsiDrivers;
 use dra::NodeClaims;
 use kube_node::ClusterNode;
 use kube_node::client::ApiClient;
-use kubelet_server::{Exposed, Server};
+use kubelet_server::{NodeApi, Server};
 use machine::HostMachine;
 use machine::cgroups::HostCgroups;
 use managers::NodeManagers;
@@ -374,9 +374,9 @@ impl Serving<'_> {
         let agent = agent::start(config, parts);
         let view = agent.view();
         let gates = file.gates();
-        let exposed = Exposed::new(&config_shown, &gates, agent.view(), Arc::clone(&cri));
-        let exposed = exposed.with_drivers(volume_drivers, gates.enabled("CSIVolumeHealth"));
-        let exposed = Arc::new(exposed.in_cluster(in_cluster));
+        let node_api = NodeApi::new(&config_shown, &gates, agent.view(), Arc::clone(&cri));
+        let node_api = node_api.with_drivers(volume_drivers, gates.enabled("CSIVolumeHealth"));
+        let node_api = Arc::new(node_api.with_cluster(in_cluster));
         systemd::notify("READY=1");
         let ended = tokio::select! {
             () = shutdown.cancelled() => Ok(Exit::Success),
@@ -385,10 +385,10 @@ impl Serving<'_> {
                 Ok(Exit::Success)
             }
             () = self.watchdog.feed(|| view.health(), systemd::notify) => Ok(Exit::Success),
-            () = exposed.follow() => Ok(Exit::Success),
+            () = node_api.measure_starts() => Ok(Exit::Success),
             () = managers.serve(agent.view()) => Ok(Exit::Success),
-            () = sockets.serve(Arc::clone(&exposed)) => Ok(Exit::Success),
-            () = serve_node(server, reviews.as_ref(), &exposed) => Ok(Exit::Success),
+            () = sockets.serve(Arc::clone(&node_api)) => Ok(Exit::Success),
+            () = serve_node(server, reviews.as_ref(), &node_api) => Ok(Exit::Success),
             why = agent.refused() => Err(why),
             () = serve_services(services) => Ok(Exit::Success),
             () = drive(drivers) => Ok(Exit::Success),
@@ -455,10 +455,10 @@ impl Serving<'_> {
 async fn serve_node(
     server: Option<(Server, String)>,
     reviews: Option<&ApiClient>,
-    exposed: &Arc<Exposed>,
+    node_api: &Arc<NodeApi>,
 ) {
     match server {
-        Some((server, configz)) => server.serve(reviews, Arc::clone(exposed), configz).await,
+        Some((server, configz)) => server.serve(reviews, Arc::clone(node_api), configz).await,
         None => std::future::pending().await,
     }
 }

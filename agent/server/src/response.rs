@@ -16,12 +16,12 @@ pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// An error response.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct ErrorResponse {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
 }
 
-impl Refusal {
+impl ErrorResponse {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
@@ -38,7 +38,7 @@ impl Refusal {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     }
 
-    pub(crate) fn answer(self) -> Response<Body> {
+    pub(crate) fn into_response(self) -> Response<Body> {
         let mut response = text(self.message);
         *response.status_mut() = self.status;
         response
@@ -46,21 +46,21 @@ impl Refusal {
 }
 
 /// A body from bytes in memory.
-pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
+pub(crate) fn full_body(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
 /// A body that owns a value until the body is sent or the client disconnects.
-pub(crate) fn holding<T: Send + Unpin + 'static>(body: Body, held: T) -> Body {
-    Holding { body, _held: held }.boxed_unsync()
+pub(crate) fn body_with_guard<T: Send + Unpin + 'static>(body: Body, guard: T) -> Body {
+    GuardedBody { body, _guard: guard }.boxed_unsync()
 }
 
-struct Holding<T> {
+struct GuardedBody<T> {
     body: Body,
-    _held: T,
+    _guard: T,
 }
 
-impl<T: Unpin> hyper::body::Body for Holding<T> {
+impl<T: Unpin> hyper::body::Body for GuardedBody<T> {
     type Data = Bytes;
     type Error = std::io::Error;
 
@@ -82,16 +82,16 @@ impl<T: Unpin> hyper::body::Body for Holding<T> {
 
 /// A plain text response.
 pub(crate) fn text(text: impl Into<Bytes>) -> Response<Body> {
-    of_kind("text/plain; charset=utf-8", whole(text))
+    with_media_type("text/plain; charset=utf-8", full_body(text))
 }
 
 /// A JSON response.
 pub(crate) fn json(json: String) -> Response<Body> {
-    of_kind("application/json", whole(json))
+    with_media_type("application/json", full_body(json))
 }
 
 /// A response with a media type.
-pub(crate) fn of_kind(kind: &'static str, body: Body) -> Response<Body> {
+pub(crate) fn with_media_type(kind: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

@@ -16,10 +16,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube_node::ClusterView;
 use tokio::sync::Mutex;
 
-use super::answer::{self, Body, Refusal};
 use super::metrics::cadvisor::{self, MachineSize, RuntimeMetrics};
 use super::metrics::http::{HttpCounts, ServerType};
-use super::metrics::own::{self, Own};
+use super::metrics::kubelet::{self, KubeletInputs};
 use super::metrics::process::{self, Files, Process};
 use super::metrics::resource;
 use super::metrics::slis::Slis;
@@ -28,12 +27,13 @@ use super::metrics::text::{MEDIA_TYPE, Metrics};
 use super::metrics::work;
 use super::metrics::{claims, counts, resizes};
 use super::query::Query;
+use super::response::{self, Body, ErrorResponse};
 use super::route::{self, NoRoute, Page};
-use super::stats::{self, DriverVolumes, Places, ProcMachine, Statistics, Summarizer};
+use super::stats::{self, DriverVolumes, Locations, ProcMachine, Statistics, Summarizer};
 use super::{configz, health};
 
 /// Health, pods, statistics and metrics of a node.
-pub struct Exposed {
+pub struct NodeApi {
     pub(crate) view: AgentView,
     pub(crate) cri: Arc<dyn Cri>,
     /// The node's cluster, if it is in one.
@@ -46,20 +46,20 @@ pub struct Exposed {
     /// Requests to all servers of the node.
     pub(crate) http: HttpCounts,
     /// Serializes measurements, so that many concurrent clients load the runtime no more than one.
-    turn: Mutex<()>,
+    scrape_lock: Mutex<()>,
 }
 
-impl Exposed {
+impl NodeApi {
     /// Serves the data of an agent with this configuration, these feature gates and its runtime.
     #[must_use]
     pub fn new(config: &agent::Config, gates: &Gates, view: AgentView, cri: Arc<dyn Cri>) -> Self {
-        let places = Places {
+        let locations = Locations {
             node: config.node_name.clone(),
             root_dir: config.root_dir.clone(),
             logs: config.pod_logs_dir.clone(),
             pods_cgroup: view.pods_cgroup().map(PathBuf::from),
         };
-        let summarizer = Summarizer::new(Arc::new(ProcMachine::new()), places);
+        let summarizer = Summarizer::new(Arc::new(ProcMachine::new()), locations);
         let statistics = Statistics::new(Arc::clone(&cri), summarizer);
         Self {
             view,
@@ -70,13 +70,13 @@ impl Exposed {
             starts: PodStarts::default(),
             slis: Slis::default(),
             http: HttpCounts::default(),
-            turn: Mutex::default(),
+            scrape_lock: Mutex::default(),
         }
     }
 
     /// Adds the cluster of the node.
     #[must_use]
-    pub fn in_cluster(self, cluster: Option<ClusterView>) -> Self {
+    pub fn with_cluster(self, cluster: Option<ClusterView>) -> Self {
         Self { cluster, ..self }
     }
 
@@ -95,23 +95,23 @@ impl Exposed {
     }
 
     /// Whether a uid in a URL is the pod's, or that of its mirror pod.
-    pub(crate) fn names(&self, uid: &str, pod: &str) -> bool {
+    pub(crate) fn matches_uid(&self, uid: &str, pod: &str) -> bool {
         let shown = self.cluster.as_ref().and_then(|cluster| cluster.static_pod_uid(uid));
         uid == pod || shown.is_some_and(|shown| shown.as_str() == pod)
     }
 
     /// The node's name.
     pub(crate) fn node(&self) -> &str {
-        &self.statistics.summarizer.places.node
+        &self.statistics.summarizer.locations.node
     }
 
     /// The agent's directory.
     pub(crate) fn root_dir(&self) -> &Path {
-        &self.statistics.summarizer.places.root_dir
+        &self.statistics.summarizer.locations.root_dir
     }
 
     /// Measures the starts of pods. Never returns.
-    pub async fn follow(&self) {
+    pub async fn measure_starts(&self) {
         self.starts.follow(&self.view).await;
     }
 
@@ -121,19 +121,19 @@ impl Exposed {
         let is_counted = !health_alone;
         let path = route::decoded(uri.path()).unwrap_or_default();
         let in_flight = is_counted.then(|| self.http.begin(method, &path, ServerType::ReadOnly));
-        let answered = self.answered(method, uri, health_alone).await;
-        let response = answered.unwrap_or_else(Refusal::answer);
-        response.map(|body| answer::holding(body, in_flight))
+        let result = self.respond(method, uri, health_alone).await;
+        let response = result.unwrap_or_else(ErrorResponse::into_response);
+        response.map(|body| response::body_with_guard(body, in_flight))
     }
 
-    async fn answered(
+    async fn respond(
         &self,
         method: &Method,
         uri: &Uri,
         health_alone: bool,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, ErrorResponse> {
         let path = route::decoded(uri.path())
-            .ok_or_else(|| Refusal::bad_request("the path is not UTF-8"))?;
+            .ok_or_else(|| ErrorResponse::bad_request("the path is not UTF-8"))?;
         // Go's servers answer HEAD like GET, without the body.
         let method = if method == Method::HEAD { &Method::GET } else { method };
         let page = route::page(method, &path).map_err(no_route)?;
@@ -145,12 +145,17 @@ impl Exposed {
     }
 
     /// Serves a page.
-    pub(crate) async fn page(&self, page: Page, query: &Query) -> Result<Response<Body>, Refusal> {
-        let health =
-            |checked: Result<String, String>| checked.map(answer::text).map_err(Refusal::internal);
-        let _turn = match page {
+    pub(crate) async fn page(
+        &self,
+        page: Page,
+        query: &Query,
+    ) -> Result<Response<Body>, ErrorResponse> {
+        let health = |checked: Result<String, String>| {
+            checked.map(response::text).map_err(ErrorResponse::internal)
+        };
+        let _scrape_guard = match page {
             Page::Summary | Page::Metrics | Page::Cadvisor | Page::Resource => {
-                Some(self.turn.lock().await)
+                Some(self.scrape_lock.lock().await)
             }
             Page::Health
             | Page::HealthCheck(_)
@@ -161,11 +166,11 @@ impl Exposed {
         };
         match page {
             Page::Health => {
-                let said = |check, is_well| self.slis.observe(check, is_well);
-                health(health::of_all(query, &self.view.health(), said))
+                let observe = |check, is_well| self.slis.observe(check, is_well);
+                health(health::all_checks(query, &self.view.health(), observe))
             }
-            Page::HealthCheck(check) => health(health::of_check(check, &self.view.health())),
-            Page::Pods => Ok(answer::json(pod_json::list(&self.view.pod_list()))),
+            Page::HealthCheck(check) => health(health::one_check(check, &self.view.health())),
+            Page::Pods => Ok(response::json(pod_json::list(&self.view.pod_list()))),
             Page::Summary => {
                 let only_cpu_and_memory = query.only_cpu_and_memory();
                 if !only_cpu_and_memory {
@@ -173,29 +178,29 @@ impl Exposed {
                 }
                 let summary = self.statistics.summary(only_cpu_and_memory).await;
                 let summary = summary.map_err(|error| {
-                    tracing::warn!(%error, "failed to sum up statistics");
-                    Refusal::internal(format!("Internal Error: {error}"))
+                    tracing::warn!(%error, "failed to compute the statistics summary");
+                    ErrorResponse::internal(format!("Internal Error: {error}"))
                 })?;
                 let json = serde_json::to_string(&summary);
-                json.map(answer::json).map_err(|error| Refusal::internal(error.to_string()))
+                json.map(response::json).map_err(|error| ErrorResponse::internal(error.to_string()))
             }
-            Page::Metrics => Ok(text(&self.own().await)),
+            Page::Metrics => Ok(text(&self.kubelet_metrics().await)),
             Page::Cadvisor => Ok(text(&self.cadvisor().await)),
             Page::Probes => {
                 let process = process().await;
-                Ok(text(&own::probes(&self.view.probe_counts(), &process)))
+                Ok(text(&kubelet::probes(&self.view.probe_counts(), &process)))
             }
             Page::Slis => {
                 let mut metrics = self.slis.metrics();
-                own::add_process_start(&mut metrics, &process().await);
+                kubelet::add_process_start(&mut metrics, &process().await);
                 Ok(text(&metrics))
             }
             Page::ResetSlis => {
                 self.slis.reset();
-                Ok(answer::text("metrics reset\n"))
+                Ok(response::text("metrics reset\n"))
             }
             Page::Resource => {
-                let summary = logged(self.statistics.summary(true).await);
+                let summary = ok_or_log(self.statistics.summary(true).await);
                 Ok(text(&resource::metrics(summary.as_ref())))
             }
         }
@@ -211,13 +216,13 @@ impl Exposed {
         });
     }
 
-    async fn own(&self) -> Metrics {
+    async fn kubelet_metrics(&self) -> Metrics {
         self.measure_volumes();
         let mut fresh = LastLists::default();
-        let lists = logged(self.cri.list_all(&mut fresh).await).flatten();
+        let lists = ok_or_log(self.cri.list_all(&mut fresh).await).flatten();
         let process = process().await;
         let (pods, measured) = (self.view.pod_list().items, self.view.measured());
-        let mut metrics = own::metrics(&Own {
+        let mut metrics = kubelet::metrics(&KubeletInputs {
             node: self.node(),
             version: kube_node::VERSION,
             gates: &self.gates,
@@ -257,13 +262,13 @@ impl Exposed {
     }
 
     async fn cadvisor(&self) -> Metrics {
-        let runtime = logged(self.runtime_metrics().await);
+        let runtime = ok_or_log(self.runtime_metrics().await);
         let summary = match &runtime {
             Some(None) => self.statistics.summary(false).await,
             // The runtime's own metrics cover pods and containers, or collecting them failed.
             Some(Some(_)) | None => self.statistics.node_alone().await,
         };
-        let summary = logged(summary);
+        let summary = ok_or_log(summary);
         let is_complete = runtime.is_some() && summary.is_some();
         let load = self.statistics.summarizer.machine.load();
         let machine = MachineSize {
@@ -276,8 +281,8 @@ impl Exposed {
             let pod = self.view.pod(namespace, pod).and_then(|pod| pod.status);
             let statuses = pod.and_then(|status| status.container_statuses);
             let mut statuses = statuses.unwrap_or_default().into_iter();
-            let own = statuses.find(|status| status.name == container);
-            own.map(|status| status.image).unwrap_or_default()
+            let status = statuses.find(|status| status.name == container);
+            status.map(|status| status.image).unwrap_or_default()
         };
         cadvisor::metrics(&runtime.flatten(), summary.as_ref(), is_complete, machine, image)
     }
@@ -294,15 +299,15 @@ impl Exposed {
 }
 
 /// Logs an error of a scrape. The caller reports it in `scrape_error`.
-fn logged<T>(answer: Result<T, CriError>) -> Option<T> {
+fn ok_or_log<T>(answer: Result<T, CriError>) -> Option<T> {
     answer.inspect_err(|error| tracing::warn!(%error, "failed to collect metrics")).ok()
 }
 
 fn text(metrics: &Metrics) -> Response<Body> {
-    answer::of_kind(MEDIA_TYPE, answer::whole(metrics.text()))
+    response::with_media_type(MEDIA_TYPE, response::full_body(metrics.text()))
 }
 
-pub(crate) fn no_route(error: NoRoute) -> Refusal {
+pub(crate) fn no_route(error: NoRoute) -> ErrorResponse {
     let status = match error {
         NoRoute::NotFound => StatusCode::NOT_FOUND,
         NoRoute::Method
@@ -311,19 +316,19 @@ pub(crate) fn no_route(error: NoRoute) -> Refusal {
         | NoRoute::NoProfiles
         | NoRoute::NoFlags => StatusCode::METHOD_NOT_ALLOWED,
     };
-    Refusal::new(status, error.to_string())
+    ErrorResponse::new(status, error.to_string())
 }
 
 /// The resource usage of this process.
 pub(crate) async fn process() -> Process {
     let read = || {
-        let own = Path::new("/proc/self");
+        let proc = Path::new("/proc/self");
         let text = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-        let descriptors = std::fs::read_dir(own.join("fd")).map(Iterator::count);
+        let descriptors = std::fs::read_dir(proc.join("fd")).map(Iterator::count);
         process::process(&Files {
-            stat: &text(own.join("stat")),
-            status: &text(own.join("status")),
-            limits: &text(own.join("limits")),
+            stat: &text(proc.join("stat")),
+            status: &text(proc.join("status")),
+            limits: &text(proc.join("limits")),
             open_fds: descriptors.ok(),
             boot: stats::boot(&text(PathBuf::from("/proc/stat"))),
         })

@@ -87,7 +87,7 @@ const PROBE_DURATION: Description<'_> =
 
 /// The inputs of `/metrics`.
 #[derive(Debug)]
-pub(crate) struct Own<'a> {
+pub(crate) struct KubeletInputs<'a> {
     pub(crate) node: &'a str,
     /// The Kubernetes version, as in the node's status: `v1.36.2+crib0.1.0`.
     pub(crate) version: &'a str,
@@ -105,10 +105,10 @@ pub(crate) struct Own<'a> {
 }
 
 /// The metrics of the agent.
-pub(crate) fn metrics(own: &Own<'_>) -> Metrics {
+pub(crate) fn metrics(inputs: &KubeletInputs<'_>) -> Metrics {
     let mut metrics = Metrics::default();
-    metrics.add(&NODE_NAME, &[("node", own.node)], 1.0);
-    if let Some((sandboxes, containers)) = own.lists {
+    metrics.add(&NODE_NAME, &[("node", inputs.node)], 1.0);
+    if let Some((sandboxes, containers)) = inputs.lists {
         let ready = sandboxes.iter().filter(|sandbox| sandbox.ready).count();
         metrics.add(&RUNNING_PODS, &[], ready as f64);
         let mut states: Map<&str, f64> = Map::new();
@@ -120,29 +120,29 @@ pub(crate) fn metrics(own: &Own<'_>) -> Metrics {
         }
     }
     let seconds = |at: Option<Timestamp>| at.map_or(0, Timestamp::as_second).max(0) as f64;
-    metrics.add(&SHUTDOWN_START, &[], seconds(own.shutdown.start_time));
-    metrics.add(&SHUTDOWN_END, &[], seconds(own.shutdown.end_time));
-    let count = |of: &dyn Fn(&Pod) -> bool| own.pods.iter().filter(|pod| of(pod)).count() as f64;
+    metrics.add(&SHUTDOWN_START, &[], seconds(inputs.shutdown.start_time));
+    metrics.add(&SHUTDOWN_END, &[], seconds(inputs.shutdown.end_time));
+    let count = |of: &dyn Fn(&Pod) -> bool| inputs.pods.iter().filter(|pod| of(pod)).count() as f64;
     for (label, wanted) in [("", false), ("true", true)] {
         let desired = count(&|pod| is_static(pod) == wanted);
         let active = count(&|pod| is_static(pod) == wanted && !has_ended(pod));
         metrics.add(&DESIRED_PODS, &[("static", label)], desired);
         metrics.add(&ACTIVE_PODS, &[("static", label)], active);
     }
-    metrics.add_histogram(&POD_START, &[], &own.pod_starts.since_seen);
-    metrics.add_histogram(&POD_START_TOTAL, &[], &own.pod_starts.since_creation);
-    metrics.add_histogram(&POD_START_SLI, &[], &own.pod_starts.without_pulls);
-    metrics.add(&FIRST_POD_START, &[], own.pod_starts.first_with_network);
+    metrics.add_histogram(&POD_START, &[], &inputs.pod_starts.since_seen);
+    metrics.add_histogram(&POD_START_TOTAL, &[], &inputs.pod_starts.since_creation);
+    metrics.add_histogram(&POD_START_SLI, &[], &inputs.pod_starts.without_pulls);
+    metrics.add(&FIRST_POD_START, &[], inputs.pod_starts.first_with_network);
     metrics.add(&PROVIDER, &[("provider", "cri")], 1.0);
-    if let Some(version) = own.cgroup_version {
+    if let Some(version) = inputs.cgroup_version {
         metrics.add(&CGROUP_VERSION, &[], version.into());
     }
-    for gate in own.gates {
+    for gate in inputs.gates {
         let labels = [("name", gate.name), ("stage", gate.stage)];
         metrics.add(&FEATURE, &labels, u8::from(gate.enabled).into());
     }
-    add_build(&mut metrics, own.version);
-    add_process(&mut metrics, own.process);
+    add_build(&mut metrics, inputs.version);
+    add_process(&mut metrics, inputs.process);
     metrics
 }
 
@@ -291,7 +291,7 @@ mod tests {
         let mut pod_starts = Starts::default();
         pod_starts.since_seen.observe(0.1);
         pod_starts.without_pulls.observe(3.0);
-        let own = Own {
+        let inputs = KubeletInputs {
             node: "n1",
             version: "v1.36.2+crib0.1.0",
             gates: &[
@@ -305,7 +305,7 @@ mod tests {
             shutdown: ShutdownTimes { start_time: Timestamp::from_second(70).ok(), end_time: None },
             process: &process,
         };
-        let text = metrics(&own).text();
+        let text = metrics(&inputs).text();
         for line in [
             r#"kubelet_node_name{node="n1"} 1"#,
             r#"kubernetes_feature_enabled{name="MemoryQoS",stage="ALPHA"} 0"#,
@@ -329,7 +329,7 @@ mod tests {
         let build = r#"git_version="v1.36.2+crib0.1.0",go_version="",major="1",minor="36""#;
         assert!(text.contains(build), "{text}");
         assert!(!text.contains("process_"), "{text}");
-        let unlisted = metrics(&Own { lists: None, ..own }).text();
+        let unlisted = metrics(&KubeletInputs { lists: None, ..inputs }).text();
         assert!(!unlisted.contains("kubelet_running"), "{unlisted}");
     }
 
