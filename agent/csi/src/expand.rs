@@ -11,34 +11,35 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::expansion::{
-    Consequence, Decision, ExpandError, Order, after_failure, capacity, decide, failed, finished,
-    in_progress,
+    Decision, ExpandError, ExpansionRequest, FailureAction, after_failure, capacity, decide,
+    failed, finished, in_progress,
 };
 use crate::grpc::Expand;
-use crate::place::Place;
-use crate::request::{Capabilities, Claimed, Wanted};
+use crate::paths::VolumePaths;
+use crate::request::{Capabilities, Claimed, PodVolume};
 use crate::volumes::Volumes;
 
 impl Volumes {
     /// Expands a volume that was just mounted, if its claim is smaller than its PersistentVolume.
     pub(crate) async fn expand_mounted(
         &self,
-        wanted: &Wanted,
+        pod_volume: &PodVolume,
         target: &Path,
     ) -> Result<Expansion, String> {
-        let Some(claimed) = wanted.persistent.as_ref().and_then(|it| it.claimed.as_ref()) else {
+        let Some(claimed) = pod_volume.persistent.as_ref().and_then(|it| it.claimed.as_ref())
+        else {
             return Ok(Expansion::Unchanged);
         };
         let claim = self.claim(claimed).await?;
         let size = capacity(&claim);
-        self.sizes.change(&wanted.key, |known| known.size = known.size.or(Some(size)));
+        self.sizes.change(&pod_volume.key, |known| known.size = known.size.or(Some(size)));
         if size >= claimed.capacity() {
             return Ok(Expansion::Unchanged);
         }
-        if wanted.readonly {
+        if pod_volume.readonly {
             return Ok(Expansion::ReadOnly);
         }
-        self.expand_claim(wanted, target, claimed, claim).await
+        self.expand_claim(pod_volume, target, claimed, claim).await
     }
 
     /// Expands a volume that is mounted in the pod with this directory, if it is smaller than its PersistentVolume.
@@ -54,17 +55,19 @@ impl Volumes {
             message,
             waits,
         };
-        let Some(wanted) = Wanted::of(pod, volume).filter(|wanted| !wanted.readonly) else {
+        let Some(pod_volume) = PodVolume::of(pod, volume).filter(|pod_volume| !pod_volume.readonly)
+        else {
             return Ok(Expansion::Unchanged);
         };
-        let Some(claimed) = wanted.persistent.as_ref().and_then(|it| it.claimed.as_ref()) else {
+        let Some(claimed) = pod_volume.persistent.as_ref().and_then(|it| it.claimed.as_ref())
+        else {
             return Ok(Expansion::Unchanged);
         };
-        let place = Place::of(&self.root, pod_dir, &wanted);
+        let paths = VolumePaths::of(&self.root, pod_dir, &pod_volume);
         let _before_the_end = self.pods.lock(&pod_dir.to_owned()).await;
-        let _one_at_a_time = self.locks.lock(&wanted.key.of_driver()).await;
-        let is_mounted = place.key().as_ref() == Some(&wanted.key);
-        let known = self.sizes.get(&wanted.key);
+        let _one_at_a_time = self.locks.lock(&pod_volume.key.of_driver()).await;
+        let is_mounted = paths.key().as_ref() == Some(&pod_volume.key);
+        let known = self.sizes.get(&pod_volume.key);
         if !is_mounted || !known.may_grow(claimed.capacity()) {
             return Ok(Expansion::Unchanged);
         }
@@ -73,12 +76,12 @@ impl Volumes {
         let claim = claim.map_err(|error| failed(error, known.size.is_none()))?;
         if known.size.is_none() {
             let size = Some(capacity(&claim));
-            self.sizes.change(&wanted.key, |known| known.size = size);
-            if !self.sizes.get(&wanted.key).may_grow(claimed.capacity()) {
+            self.sizes.change(&pod_volume.key, |known| known.size = size);
+            if !self.sizes.get(&pod_volume.key).may_grow(claimed.capacity()) {
                 return Ok(Expansion::Unchanged);
             }
         }
-        let expanded = self.expand_claim(&wanted, &place.target, claimed, claim).await;
+        let expanded = self.expand_claim(&pod_volume, &paths.target, claimed, claim).await;
         expanded.map_err(|error| failed(error, false))
     }
 
@@ -90,89 +93,89 @@ impl Volumes {
     /// Expands the volume of a claim, if the claim's status allows it.
     async fn expand_claim(
         &self,
-        wanted: &Wanted,
+        pod_volume: &PodVolume,
         target: &Path,
         claimed: &Claimed,
         mut claim: Value,
     ) -> Result<Expansion, String> {
-        let key = &wanted.key;
+        let key = &pod_volume.key;
         let has_size = |size: Quantity| self.sizes.change(key, |known| known.size = Some(size));
         let has_failed = self.sizes.get(key).has_failed;
-        let order = match decide(&claim, &claimed.capacity, has_failed) {
+        let request = match decide(&claim, &claimed.capacity, has_failed) {
             Decision::Has(size) => {
                 has_size(size);
                 return Ok(Expansion::Unchanged);
             }
             Decision::Wait => return Ok(Expansion::Unchanged),
-            Decision::Expand(order) => order,
+            Decision::Expand(request) => request,
         };
-        if order.is_marked() {
+        if request.tracked_in_claim() {
             claim = self.cluster.set_claim_status(&claim, &in_progress(&claim), true).await?;
         }
-        if let Err(error) = self.ask_to_expand(wanted, target, &order).await {
-            let (consequence, mark) = after_failure(&order, &error);
-            if let Some(mark) = mark {
+        if let Err(error) = self.call_node_expand(pod_volume, target, &request).await {
+            let (action, failure_status) = after_failure(&request, &error);
+            if let Some(failure_status) = failure_status {
                 self.sizes.change(key, |known| known.has_failed = true);
-                let after = failed(&claim, mark, &error.to_string(), Timestamp::now());
+                let after = failed(&claim, failure_status, &error.to_string(), Timestamp::now());
                 if let Err(error) = self.cluster.set_claim_status(&claim, &after, false).await {
                     tracing::warn!(
                         volume = key.handle,
                         error,
-                        "failed to show in a claim that its volume was not expanded"
+                        "failed to update the status of a claim whose expansion failed"
                     );
                 }
             }
-            return match consequence {
-                Consequence::Finished => {
-                    has_size(order.amount());
+            return match action {
+                FailureAction::Finished => {
+                    has_size(request.amount());
                     Ok(Expansion::Unchanged)
                 }
-                Consequence::InUse => {
-                    tracing::warn!(volume = key.handle, %error, "volume is not expanded while it is mounted");
+                FailureAction::InUse => {
+                    tracing::warn!(volume = key.handle, %error, "cannot expand the volume while it is in use");
                     self.sizes.change(key, |known| known.is_in_use = true);
                     Ok(Expansion::Unchanged)
                 }
-                Consequence::Retry => Err(error.to_string()),
+                FailureAction::Retry => Err(error.to_string()),
             };
         }
-        if order.ends_in_status() {
-            let after = finished(&claim, &order.size);
+        if request.updates_claim_status() {
+            let after = finished(&claim, &request.size);
             let set = self.cluster.set_claim_status(&claim, &after, true).await;
             set.map_err(|error| {
                 format!("mountVolume.NodeExpandVolume update pvc status failed: {error}")
             })?;
         }
-        has_size(order.amount());
+        has_size(request.amount());
         Ok(Expansion::Expanded)
     }
 
-    async fn ask_to_expand(
+    async fn call_node_expand(
         &self,
-        wanted: &Wanted,
+        pod_volume: &PodVolume,
         target: &Path,
-        order: &Order,
+        request: &ExpansionRequest,
     ) -> Result<(), ExpandError> {
-        let driver = &wanted.key.driver;
-        let service = self.registry.driver(driver).map_err(ExpandError::Away)?;
-        let can: Capabilities = service.capabilities().await.map_err(|error| {
-            ExpandError::NotAsked(format!(
+        let driver = &pod_volume.key.driver;
+        let service = self.registry.driver(driver).map_err(ExpandError::NotRegistered)?;
+        let capabilities: Capabilities = service.capabilities().await.map_err(|error| {
+            ExpandError::NotRequested(format!(
                 "Expander.NodeExpand failed to check if node supports expansion : {error}"
             ))
         })?;
-        if !can.expands {
+        if !capabilities.expands {
             return Err(ExpandError::NotSupported(format!(
                 "NodeExpand is not supported by the CSI driver {driver}"
             )));
         }
-        let secret = wanted.persistent.as_ref().and_then(|it| it.expand_secret.as_ref());
+        let secret = pod_volume.persistent.as_ref().and_then(|it| it.expand_secret.as_ref());
         let secrets = self.secrets(secret, "NodeExpandSecretRef").await;
         let expand = Expand {
-            handle: wanted.key.handle.clone(),
+            handle: pod_volume.key.handle.clone(),
             target: target.to_owned(),
-            staging: can.stages.then(|| wanted.key.staging(&self.root)),
-            bytes: order.bytes(),
-            capability: wanted.capability(can).without_group(),
-            secrets: secrets.map_err(ExpandError::NotAsked)?,
+            staging: capabilities.stages.then(|| pod_volume.key.staging(&self.root)),
+            bytes: request.bytes(),
+            capability: pod_volume.capability(capabilities).without_group(),
+            secrets: secrets.map_err(ExpandError::NotRequested)?,
         };
         let asked = service.expand(expand).await;
         asked.map_err(|error| ExpandError::of_call(error.code, error.to_string()))

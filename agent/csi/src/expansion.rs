@@ -50,7 +50,7 @@ pub(crate) fn capacity(claim: &Value) -> Quantity {
 
 /// How an expansion is tracked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Account {
+enum Tracking {
     /// In the claim's status, as an expansion on the node. `gives_up`: a failure is final, because the claim requests another
     /// size by now.
     Claim { gives_up: bool },
@@ -62,13 +62,13 @@ enum Account {
 
 /// An expansion to request from a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Order {
+pub(crate) struct ExpansionRequest {
     /// The new size, as the API has it.
     pub(crate) size: String,
-    account: Account,
+    tracking: Tracking,
 }
 
-impl Order {
+impl ExpansionRequest {
     /// The new size in bytes.
     pub(crate) fn bytes(&self) -> i64 {
         self.amount().value()
@@ -79,13 +79,13 @@ impl Order {
     }
 
     /// Whether the claim's status must show the expansion on the node as in progress.
-    pub(crate) fn is_marked(&self) -> bool {
-        matches!(self.account, Account::Claim { .. })
+    pub(crate) fn tracked_in_claim(&self) -> bool {
+        matches!(self.tracking, Tracking::Claim { .. })
     }
 
     /// Whether the claim's status gets the new size.
-    pub(crate) fn ends_in_status(&self) -> bool {
-        self.account != Account::OtherNode
+    pub(crate) fn updates_claim_status(&self) -> bool {
+        self.tracking != Tracking::OtherNode
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) enum Decision {
     Has(Quantity),
     /// The node must wait: the controller has not expanded the volume yet, or must recover from a failure.
     Wait,
-    Expand(Order),
+    Expand(ExpansionRequest),
 }
 
 /// Decides about a claim's volume. `of_volume` is the capacity of the PersistentVolume.
@@ -104,8 +104,8 @@ pub(crate) fn decide(claim: &Value, of_volume: &str, has_failed: bool) -> Decisi
     let status = &claim["status"];
     let state = status["allocatedResourceStatuses"]["storage"].as_str().unwrap_or_default();
     if state.is_empty() && !status["allocatedResources"].is_object() {
-        let account = Account::OlderController;
-        return Decision::Expand(Order { size: of_volume.to_owned(), account });
+        let tracking = Tracking::OlderController;
+        return Decision::Expand(ExpansionRequest { size: of_volume.to_owned(), tracking });
     }
     let allocated = &status["allocatedResources"]["storage"];
     let (text, size) = (allocated.as_str().unwrap_or("0").to_owned(), quantity(allocated));
@@ -114,7 +114,9 @@ pub(crate) fn decide(claim: &Value, of_volume: &str, has_failed: bool) -> Decisi
         let is_shared = modes.any(|mode| mode == "ReadWriteMany");
         let is_required = claim["metadata"]["annotations"][NOT_REQUIRED].is_null();
         return match is_shared && is_required {
-            true => Decision::Expand(Order { size: text, account: Account::OtherNode }),
+            true => {
+                Decision::Expand(ExpansionRequest { size: text, tracking: Tracking::OtherNode })
+            }
             false => Decision::Has(size),
         };
     }
@@ -122,8 +124,8 @@ pub(crate) fn decide(claim: &Value, of_volume: &str, has_failed: bool) -> Decisi
         return Decision::Wait;
     }
     let requested = quantity(&claim["spec"]["resources"]["requests"]["storage"]);
-    let account = Account::Claim { gives_up: has_failed && requested != size };
-    Decision::Expand(Order { size: text, account })
+    let tracking = Tracking::Claim { gives_up: has_failed && requested != size };
+    Decision::Expand(ExpansionRequest { size: text, tracking })
 }
 
 /// The reason that a volume was not expanded, in the kubelet's words.
@@ -131,7 +133,7 @@ pub(crate) fn decide(claim: &Value, of_volume: &str, has_failed: bool) -> Decisi
 pub(crate) enum ExpandError {
     /// The driver is not registered.
     #[error("{0}")]
-    Away(String),
+    NotRegistered(String),
     /// The driver does not expand volumes on nodes.
     #[error("{0}")]
     NotSupported(String),
@@ -144,7 +146,7 @@ pub(crate) enum ExpandError {
     #[error("Expander.NodeExpand failed to expand the volume : {0}")]
     Refused(String),
     #[error("{0}")]
-    NotAsked(String),
+    NotRequested(String),
 }
 
 impl ExpandError {
@@ -160,7 +162,7 @@ impl ExpandError {
 
 /// The reaction to a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Consequence {
+pub(crate) enum FailureAction {
     /// None: the volume needs no expansion on the node.
     Finished,
     /// No retry while the volume is mounted.
@@ -171,7 +173,7 @@ pub(crate) enum Consequence {
 
 /// How the claim's status shows a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub(crate) enum FailureStatus {
     /// As a condition.
     Failed,
     /// As a condition, and as infeasible, so that the controller recovers.
@@ -179,22 +181,25 @@ pub(crate) enum Mark {
 }
 
 /// The reaction to a failed expansion, and how the claim's status shows it.
-pub(crate) fn after_failure(order: &Order, error: &ExpandError) -> (Consequence, Option<Mark>) {
-    let consequence = match (error, order.account) {
-        (ExpandError::NotSupported(_), Account::OtherNode | Account::OlderController) => {
-            return (Consequence::Finished, None);
+pub(crate) fn after_failure(
+    request: &ExpansionRequest,
+    error: &ExpandError,
+) -> (FailureAction, Option<FailureStatus>) {
+    let action = match (error, request.tracking) {
+        (ExpandError::NotSupported(_), Tracking::OtherNode | Tracking::OlderController) => {
+            return (FailureAction::Finished, None);
         }
-        (ExpandError::InUse(_), _) => Consequence::InUse,
-        (_, _) => Consequence::Retry,
+        (ExpandError::InUse(_), _) => FailureAction::InUse,
+        (_, _) => FailureAction::Retry,
     };
     let is_infeasible = matches!(error, ExpandError::Infeasible(_))
-        || order.account == Account::Claim { gives_up: true };
-    let mark = match (error, order.account) {
-        (ExpandError::Away(_), _) | (_, Account::OlderController) => None,
-        (_, _) if is_infeasible => Some(Mark::Infeasible),
-        (_, _) => Some(Mark::Failed),
+        || request.tracking == Tracking::Claim { gives_up: true };
+    let failure_status = match (error, request.tracking) {
+        (ExpandError::NotRegistered(_), _) | (_, Tracking::OlderController) => None,
+        (_, _) if is_infeasible => Some(FailureStatus::Infeasible),
+        (_, _) => Some(FailureStatus::Failed),
     };
-    (consequence, mark)
+    (action, failure_status)
 }
 
 /// The claim with the expansion on the node in progress.
@@ -222,10 +227,15 @@ pub(crate) fn finished(claim: &Value, size: &str) -> Value {
 }
 
 /// The claim after a failure.
-pub(crate) fn failed(claim: &Value, mark: Mark, error: &str, now: Timestamp) -> Value {
+pub(crate) fn failed(
+    claim: &Value,
+    failure_status: FailureStatus,
+    error: &str,
+    now: Timestamp,
+) -> Value {
     let mut claim = claim.clone();
     let status = &mut claim["status"];
-    if mark == Mark::Infeasible {
+    if failure_status == FailureStatus::Infeasible {
         status["allocatedResourceStatuses"]["storage"] = json!(INFEASIBLE);
     }
     let mut conditions = conditions(status);

@@ -29,15 +29,15 @@ use crate::request::{AccessKind, AccessMode, Capabilities, Capability, Strings};
 use crate::stats::{Stats, UsageUnit};
 
 /// The timeout of a call (csiTimeout).
-const CALL: Duration = Duration::from_secs(120);
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The durations of the calls of all drivers. Clones share them.
 ///
 /// Source: Kubernetes 1.36, pkg/volume/csi/csi_metrics.go RecordMetricsInterceptor.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CallTimes(Arc<Mutex<DriverCalls>>);
+pub(crate) struct CallDurations(Arc<Mutex<DriverCalls>>);
 
-impl CallTimes {
+impl CallDurations {
     pub(crate) fn all(&self) -> DriverCalls {
         self.lock().clone()
     }
@@ -58,7 +58,7 @@ impl CallTimes {
 pub(crate) struct Driver {
     name: String,
     endpoint: PathBuf,
-    times: CallTimes,
+    durations: CallDurations,
 }
 
 /// The parameters of NodeStageVolume.
@@ -101,8 +101,8 @@ pub(crate) struct Expand {
 
 impl Driver {
     /// Creates a client of the driver with this name and socket, whose calls are measured.
-    pub(crate) fn new(name: &str, endpoint: PathBuf, times: CallTimes) -> Self {
-        Self { name: name.to_owned(), endpoint, times }
+    pub(crate) fn new(name: &str, endpoint: PathBuf, durations: CallDurations) -> Self {
+        Self { name: name.to_owned(), endpoint, durations }
     }
 
     /// Makes a call. `path` names its method.
@@ -113,10 +113,10 @@ impl Driver {
     ) -> Result<T, CallError> {
         let since = Instant::now();
         let calling = async { call(NodeClient::new(connect(&self.endpoint).await?)).await };
-        let answered = within(CALL, calling).await;
+        let answered = within(CALL_TIMEOUT, calling).await;
         let code = answered.as_ref().map_or_else(|error| error.code, |_| "OK");
         let driver = self.name.clone();
-        self.times.observe(DriverCall { driver, path, code }, since.elapsed());
+        self.durations.observe(DriverCall { driver, path, code }, since.elapsed());
         Ok(answered?.into_inner())
     }
 
@@ -149,7 +149,7 @@ impl Driver {
         Ok(Capabilities {
             stages: has(rpc::Type::StageUnstageVolume),
             several_writers: has(rpc::Type::SingleNodeMultiWriter),
-            gives_groups: has(rpc::Type::VolumeMountGroup),
+            applies_fs_group: has(rpc::Type::VolumeMountGroup),
             measures: has(rpc::Type::GetVolumeStats),
             has_condition: has(rpc::Type::VolumeCondition),
             expands: has(rpc::Type::ExpandVolume),
@@ -291,8 +291,9 @@ mod tests {
 
     #[tokio::test]
     async fn driver_without_a_socket_is_unavailable_and_its_call_is_counted() {
-        let (endpoint, times) = (PathBuf::from("/nonexistent/csi.sock"), CallTimes::default());
-        let driver = Driver::new("d", endpoint, times.clone());
+        let (endpoint, durations) =
+            (PathBuf::from("/nonexistent/csi.sock"), CallDurations::default());
+        let driver = Driver::new("d", endpoint, durations.clone());
         let error = driver.capabilities().await.unwrap_err();
         assert!(!error.is_final);
         let text = error.to_string();
@@ -300,6 +301,6 @@ mod tests {
         assert!(text.starts_with(begin), "{text}");
         let path = "/csi.v1.Node/NodeGetCapabilities";
         let call = DriverCall { driver: "d".to_owned(), path, code: "Unavailable" };
-        assert_eq!(times.all().get(&call).map(Histogram::count), Some(1));
+        assert_eq!(durations.all().get(&call).map(Histogram::count), Some(1));
     }
 }

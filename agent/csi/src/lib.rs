@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `registration` | registers and deregisters the drivers whose sockets the plugin watcher finds (`registry`; `version` ◆) |
 //! | `volumes`, `unmount` | stage, publish, unpublish and unstage volumes; `request` ◆ builds the requests, `grpc` sends them |
-//! | `uses`, `record`, `place`, `locks` | which pods use which volumes, on disk and in memory; one operation at a time per volume |
+//! | `uses`, `record`, `paths`, `locks` | which pods use which volumes, on disk and in memory; one operation at a time per volume |
 //! | `names` ◆ | directories, handles and names in the kubelet's format |
 //! | `expand` | expands volumes; `expansion` ◆ decides which, and computes the status of their claims; `sizes` has the known sizes |
 //! | `stats` ◆ | the usage of volumes, as drivers measure it |
@@ -30,7 +30,7 @@ mod expansion;
 mod grpc;
 mod locks;
 mod names;
-mod place;
+mod paths;
 mod record;
 mod registration;
 mod registry;
@@ -108,10 +108,10 @@ impl CsiDrivers {
     pub async fn run(self) {
         self.volumes.find().await;
         self.volumes_are_known.send_replace(true);
-        self.keep_up().await;
+        self.unstage_unused_volumes().await;
     }
 
-    async fn keep_up(&self) {
+    async fn unstage_unused_volumes(&self) {
         let mut registrations = self.volumes.registry.registrations();
         let mut wait = RETRY;
         loop {
@@ -121,7 +121,7 @@ impl CsiDrivers {
             }
             tokio::select! {
                 () = sleep(wait), if is_left => wait = wait.saturating_mul(2).min(RETRY_MAX),
-                () = self.volumes.uses.may_be_left(), if !is_left => {}
+                () = self.volumes.uses.wait_until_unused(), if !is_left => {}
                 // It cannot fail: `self` owns the sender.
                 Ok(()) = registrations.changed() => {}
             }
@@ -129,7 +129,7 @@ impl CsiDrivers {
     }
 
     /// Runs an operation to completion even if its caller is dropped, because the driver does not stop either.
-    async fn to_the_end<T: Send + 'static>(
+    async fn run_to_completion<T: Send + 'static>(
         &self,
         step: DriverStep,
         volume: &str,
@@ -137,7 +137,7 @@ impl CsiDrivers {
     ) -> Result<T, DriverError> {
         let done = tasks::spawn(operation).await;
         done.unwrap_or_else(|error| {
-            let message = format!("the operation ended early: {error}");
+            let message = format!("operation panicked: {error}");
             Err(DriverError { step, volume: volume.to_owned(), message, waits: false })
         })
     }
@@ -147,12 +147,12 @@ impl CsiDrivers {
         pod: &Pod,
         pod_dir: &Path,
         volume: &DriverVolume,
-        renews: bool,
+        republishes: bool,
     ) -> Result<MountedVolume, DriverError> {
         let volumes = Arc::clone(&self.volumes);
         let (pod, pod_dir, wanted) = (pod.clone(), pod_dir.to_owned(), volume.clone());
-        let operation = async move { volumes.mount(&pod, &pod_dir, &wanted, renews).await };
-        self.to_the_end(DriverStep::SetUp, &volume.spec_name, operation).await
+        let operation = async move { volumes.mount(&pod, &pod_dir, &wanted, republishes).await };
+        self.run_to_completion(DriverStep::SetUp, &volume.spec_name, operation).await
     }
 }
 
@@ -185,7 +185,7 @@ impl VolumeDrivers for CsiDrivers {
         let volumes = Arc::clone(&self.volumes);
         let (pod, pod_dir, wanted) = (pod.clone(), pod_dir.to_owned(), volume.clone());
         let operation = async move { volumes.expand_online(&pod, &pod_dir, &wanted).await };
-        self.to_the_end(DriverStep::Expand, &volume.spec_name, operation).await
+        self.run_to_completion(DriverStep::Expand, &volume.spec_name, operation).await
     }
 
     fn renewal_period(&self) -> Duration {
@@ -195,8 +195,12 @@ impl VolumeDrivers for CsiDrivers {
     async fn unmount(&self, pod_dir: &Path) -> Result<(), DriverError> {
         let (volumes, of) = (Arc::clone(&self.volumes), pod_dir.to_owned());
         let name = pod_dir.file_name().unwrap_or_default().to_string_lossy();
-        self.to_the_end(DriverStep::TearDown, &name, async move { volumes.unmount(&of).await })
-            .await
+        self.run_to_completion(
+            DriverStep::TearDown,
+            &name,
+            async move { volumes.unmount(&of).await },
+        )
+        .await
     }
 
     async fn usage(&self, pod_dir: &Path, spec_name: &str) -> Result<Option<DriverUsage>, String> {

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn operations_of_one_key_wait_for_each_other_alone() {
+    async fn lock_serializes_operations_of_one_key() {
         let locks = Arc::new(Locks::default());
         let first = locks.lock(&"a").await;
         let other = locks.lock(&"b").await;

@@ -122,7 +122,7 @@ mod tests {
 
     /// The digests are sha256sum(1)'s for `vol-1d.examplen1`, `vol-1` and `u1data`.
     #[test]
-    fn names_are_those_of_a_kubelet() {
+    fn names_equal_the_kubelets() {
         let key =
             VolumeKey { driver: "d.example".to_owned(), handle: "vol-1".to_owned(), device: None };
         assert_eq!(key.unique_name(), "kubernetes.io/csi/d.example^vol-1");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn block_devices_are_where_a_kubelet_has_them() {
+    fn block_device_paths_equal_the_kubelets() {
         let root = Path::new("/r");
         let (driver, handle) = ("d".to_owned(), "h".to_owned());
         let key = VolumeKey { driver, handle, device: Some("pv".to_owned()) };
@@ -168,7 +168,7 @@ mod tests {
     #[case("", false)]
     #[case("..", false)]
     #[case("a/b", false)]
-    fn names_of_files_lead_nowhere_else(#[case] name: &str, #[case] expected: bool) {
+    fn is_file_name_rejects_path_separators(#[case] name: &str, #[case] expected: bool) {
         assert_eq!(is_file_name(name), expected);
     }
 }

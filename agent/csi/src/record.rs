@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::names::{STAGING, VolumeKey, volumes_of_pod};
-use crate::request::Wanted;
+use crate::request::PodVolume;
 
 /// The file name.
 const FILE: &str = "vol_data.json";
@@ -28,22 +28,22 @@ pub(crate) struct Record {
 pub(crate) enum Found {
     Record(Record),
     /// There is no record.
-    Nothing,
+    Missing,
     /// The record cannot be read, or does not identify a volume.
     Unreadable(io::Error),
 }
 
 /// Records that a volume is published at `target` for a pod on this node.
-pub(crate) fn write_published(wanted: &Wanted, target: &Path, node: &str) -> io::Result<()> {
+pub(crate) fn write_published(pod_volume: &PodVolume, target: &Path, node: &str) -> io::Result<()> {
     write(
         target,
         &json!({
-            "specVolID": wanted.spec_name,
-            "volumeHandle": wanted.key.handle,
-            "driverName": wanted.key.driver,
+            "specVolID": pod_volume.spec_name,
+            "volumeHandle": pod_volume.key.handle,
+            "driverName": pod_volume.key.driver,
             "nodeName": node,
-            "attachmentID": wanted.key.attachment(node),
-            "volumeLifecycleMode": wanted.mode(),
+            "attachmentID": pod_volume.key.attachment(node),
+            "volumeLifecycleMode": pod_volume.mode(),
         }),
     )
 }
@@ -54,15 +54,15 @@ pub(crate) fn write_staged(key: &VolumeKey, staging: &Path) -> io::Result<()> {
 }
 
 /// Records in a directory that a volume is, or may be, published as a block device for pods on this node.
-pub(crate) fn write_device(wanted: &Wanted, directory: &Path, node: &str) -> io::Result<()> {
+pub(crate) fn write_device(pod_volume: &PodVolume, directory: &Path, node: &str) -> io::Result<()> {
     write_in(
         directory,
         &json!({
-            "specVolID": wanted.spec_name,
-            "volumeHandle": wanted.key.handle,
-            "driverName": wanted.key.driver,
+            "specVolID": pod_volume.spec_name,
+            "volumeHandle": pod_volume.key.handle,
+            "driverName": pod_volume.key.driver,
             "nodeName": node,
-            "attachmentID": wanted.key.attachment(node),
+            "attachmentID": pod_volume.key.attachment(node),
         }),
     )
 }
@@ -83,7 +83,7 @@ fn write_in(directory: &Path, record: &Value) -> io::Result<()> {
 pub(crate) fn read(directory: &Path) -> Found {
     let text = match fs::read_to_string(directory.join(FILE)) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Missing,
         Err(error) => return Found::Unreadable(error),
     };
     let parsed = || {
@@ -102,7 +102,7 @@ pub(crate) fn read(directory: &Path) -> Found {
         Some(record) => Found::Record(record),
         None => Found::Unreadable(io::Error::new(
             io::ErrorKind::InvalidData,
-            "it names no driver and volume",
+            "no driver or volume handle",
         )),
     }
 }
@@ -110,19 +110,19 @@ pub(crate) fn read(directory: &Path) -> Found {
 /// Removes the files of a mount point without a mount: the mount point, the record and their directory. Fails if a directory is
 /// not empty.
 pub(crate) fn remove(mount_point: &Path) -> io::Result<()> {
-    gone(fs::remove_dir(mount_point))?;
+    ignore_not_found(fs::remove_dir(mount_point))?;
     remove_record(parent(mount_point))
 }
 
 /// Removes a record and its directory.
 pub(crate) fn remove_record(directory: &Path) -> io::Result<()> {
-    gone(fs::remove_file(directory.join(FILE)))?;
-    gone(fs::remove_file(directory.join(format!(".{FILE}.new"))))?;
-    gone(fs::remove_dir(directory))
+    ignore_not_found(fs::remove_file(directory.join(FILE)))?;
+    ignore_not_found(fs::remove_file(directory.join(format!(".{FILE}.new"))))?;
+    ignore_not_found(fs::remove_dir(directory))
 }
 
 /// Treats a missing file as removed.
-pub(crate) fn gone(removed: io::Result<()>) -> io::Result<()> {
+pub(crate) fn ignore_not_found(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
@@ -190,11 +190,11 @@ mod tests {
     }
 
     #[test]
-    fn record_is_written_whole_and_removed_with_its_directory() {
+    fn record_is_written_atomically_and_removed_with_its_directory() {
         let root = tempfile::tempdir().unwrap();
         let staging = key().staging(root.path());
         fs::create_dir_all(&staging).unwrap();
-        assert!(matches!(read(staging.parent().unwrap()), Found::Nothing));
+        assert!(matches!(read(staging.parent().unwrap()), Found::Missing));
         write_staged(&key(), &staging).unwrap();
         let [directory] = &staged(root.path()).unwrap()[..] else { panic!("one is staged") };
         assert!(matches!(read(directory), Found::Record(found) if found.key == key()));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_record_is_not_taken_for_none() {
+    fn damaged_record_is_unreadable() {
         let root = tempfile::tempdir().unwrap();
         for text in
             ["", "{", "{}", r#"{"driverName": "d"}"#, r#"{"driverName": "", "volumeHandle": "h"}"#]

@@ -67,9 +67,9 @@ impl PluginHandler for DriverHandler {
         let Some(driver) = self.registry.remove(&plugin.socket) else {
             return;
         };
-        tracing::info!(driver, socket = %plugin.socket.display(), "driver is gone");
+        tracing::info!(driver, socket = %plugin.socket.display(), "deregistered driver");
         if let Err(error) = self.cluster.uninstall(&driver).await {
-            tracing::warn!(driver, error, "failed to show that the node does not have the driver");
+            tracing::warn!(driver, error, "failed to remove the driver from the node");
         }
     }
 }

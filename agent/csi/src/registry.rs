@@ -7,7 +7,7 @@ use agent::storage::drivers::DriverCalls;
 use compact::Map;
 use tokio::sync::watch;
 
-use crate::grpc::{CallTimes, Driver};
+use crate::grpc::{CallDurations, Driver};
 use crate::version::Version;
 
 /// A registered driver.
@@ -26,7 +26,7 @@ pub(crate) struct Registry {
     drivers: Mutex<Map<String, Registered>>,
     /// The number of registrations.
     registrations: watch::Sender<u64>,
-    times: CallTimes,
+    durations: CallDurations,
 }
 
 impl Registry {
@@ -37,12 +37,12 @@ impl Registry {
 
     /// The node service of a driver at this socket.
     pub(crate) fn driver_at(&self, name: &str, endpoint: PathBuf) -> Driver {
-        Driver::new(name, endpoint, self.times.clone())
+        Driver::new(name, endpoint, self.durations.clone())
     }
 
     /// The durations of the calls of all drivers.
     pub(crate) fn call_durations(&self) -> DriverCalls {
-        self.times.all()
+        self.durations.all()
     }
 
     fn endpoint(&self, driver: &str) -> Result<PathBuf, String> {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn driver_is_found_until_its_own_socket_goes() {
+    fn driver_is_found_until_its_socket_is_removed() {
         let registry = Registry::default();
         let missing = "driver name d not found in the list of registered CSI drivers";
         assert_eq!(registry.endpoint("d"), Err(missing.to_owned()));

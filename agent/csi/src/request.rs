@@ -23,7 +23,7 @@ pub(crate) struct Capabilities {
     /// It supports the single-node access modes for one and for several writers (SINGLE_NODE_MULTI_WRITER).
     pub(crate) several_writers: bool,
     /// It applies the pod's `fsGroup` itself (VOLUME_MOUNT_GROUP).
-    pub(crate) gives_groups: bool,
+    pub(crate) applies_fs_group: bool,
     /// It measures volumes (GET_VOLUME_STATS).
     pub(crate) measures: bool,
     /// Its measurements include the volume's condition (VOLUME_CONDITION).
@@ -34,7 +34,7 @@ pub(crate) struct Capabilities {
 
 /// The settings of a driver: its CSIDriver object, or the defaults without one.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct DriverRules {
+pub(crate) struct DriverSettings {
     /// The lifecycle modes; `None` without an object.
     modes: Option<Vec<String>>,
     /// Volumes must be attached to the node before they are mounted.
@@ -46,7 +46,7 @@ pub(crate) struct DriverRules {
     /// The tokens are passed as secrets, not in the volume context.
     pub(crate) tokens_are_secrets: bool,
     /// Volumes are published again periodically (`requiresRepublish`).
-    pub(crate) renews: bool,
+    pub(crate) republishes: bool,
 }
 
 /// Whether the agent changes the group of a volume's files to the pod's `fsGroup`.
@@ -59,7 +59,7 @@ enum GroupPolicy {
     Never,
 }
 
-impl DriverRules {
+impl DriverSettings {
     /// The settings in this object.
     pub(crate) fn of(driver: Option<&CSIDriver>) -> Self {
         let Some(driver) = driver else {
@@ -81,12 +81,12 @@ impl DriverRules {
             groups,
             tokens: spec.token_requests.clone().unwrap_or_default(),
             tokens_are_secrets: spec.service_account_token_in_secrets == Some(true),
-            renews: spec.requires_republish == Some(true),
+            republishes: spec.requires_republish == Some(true),
         }
     }
 
     /// Checks that the driver supports the volume's lifecycle mode. Errors are in the kubelet's words.
-    pub(crate) fn check(&self, volume: &Wanted) -> Result<(), String> {
+    pub(crate) fn check(&self, volume: &PodVolume) -> Result<(), String> {
         let (mode, driver) = (volume.mode(), &volume.key.driver);
         match &self.modes {
             None if volume.persistent.is_some() => Ok(()),
@@ -105,7 +105,7 @@ impl DriverRules {
     }
 
     /// Whether the agent must change the group of the volume's files.
-    pub(crate) fn takes_group(&self, volume: &Wanted, can: Capabilities) -> bool {
+    pub(crate) fn takes_group(&self, volume: &PodVolume, capabilities: Capabilities) -> bool {
         let is_for_one_node = match &volume.persistent {
             Some(persistent) => persistent
                 .access_modes
@@ -119,7 +119,11 @@ impl DriverRules {
             GroupPolicy::ReadWriteOnceWithFsType => !volume.fs_type.is_empty() && is_for_one_node,
         };
         let has_files = volume.key.device.is_none();
-        has_files && wants && volume.group.is_some() && !volume.readonly && !can.gives_groups
+        has_files
+            && wants
+            && volume.group.is_some()
+            && !volume.readonly
+            && !capabilities.applies_fs_group
     }
 }
 
@@ -129,7 +133,7 @@ const PERSISTENT: &str = "Persistent";
 
 /// A volume of a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct PodVolume {
     pub(crate) key: VolumeKey,
     pub(crate) spec_name: String,
     pub(crate) fs_type: String,
@@ -187,7 +191,7 @@ impl Claimed {
     }
 }
 
-impl Wanted {
+impl PodVolume {
     /// The volume of a pod; `None` if it is not a CSI volume.
     pub(crate) fn of(pod: &Pod, volume: &DriverVolume) -> Option<Self> {
         let security = pod.spec().security_context.as_ref();
@@ -267,10 +271,10 @@ impl Wanted {
     }
 
     /// The volume capability for a driver with these capabilities.
-    pub(crate) fn capability(&self, can: Capabilities) -> Capability {
+    pub(crate) fn capability(&self, capabilities: Capabilities) -> Capability {
         let persistent = self.persistent.as_ref();
         let mode = persistent.and_then(|persistent| persistent.access_modes.first());
-        let access = access(mode.map_or("ReadWriteOnce", String::as_str), can);
+        let access = access(mode.map_or("ReadWriteOnce", String::as_str), capabilities);
         let kind = match self.key.device {
             Some(_) => AccessKind::Block,
             None => AccessKind::Mount {
@@ -278,16 +282,19 @@ impl Wanted {
                 flags: persistent
                     .map(|persistent| persistent.mount_options.clone())
                     .unwrap_or_default(),
-                group: self.group.filter(|_| can.gives_groups).map(|group| group.to_string()),
+                group: self
+                    .group
+                    .filter(|_| capabilities.applies_fs_group)
+                    .map(|group| group.to_string()),
             },
         };
         Capability { access, kind }
     }
 
     /// The volume context: the attributes and, if the driver requests it, the pod's fields. It has no tokens.
-    pub(crate) fn context(&self, rules: &DriverRules) -> Strings {
+    pub(crate) fn context(&self, settings: &DriverSettings) -> Strings {
         let mut context = self.attributes.clone();
-        if rules.shows_pods {
+        if settings.shows_pods {
             context.extend(self.pod.clone());
         }
         context
@@ -352,8 +359,8 @@ pub(crate) enum AccessMode {
     MultiNodeMultiWriter,
 }
 
-fn access(mode: &str, can: Capabilities) -> AccessMode {
-    match (mode, can.several_writers) {
+fn access(mode: &str, capabilities: Capabilities) -> AccessMode {
+    match (mode, capabilities.several_writers) {
         ("ReadWriteOnce", false) | ("ReadWriteOncePod", false) => AccessMode::SingleNodeWriter,
         ("ReadWriteOnce", true) => AccessMode::SingleNodeMultiWriter,
         ("ReadWriteOncePod", true) => AccessMode::SingleNodeSingleWriter,
@@ -369,12 +376,12 @@ mod tests;
 
 #[cfg(test)]
 pub(crate) mod fixtures {
-    use super::{Persistent, Strings, VolumeKey, Wanted};
+    use super::{Persistent, PodVolume, Strings, VolumeKey};
 
     /// A block volume of the PersistentVolume of this name.
-    pub(crate) fn wanted_device(name: &str) -> Wanted {
+    pub(crate) fn wanted_device(name: &str) -> PodVolume {
         let (driver, handle) = ("d".to_owned(), "h".to_owned());
-        Wanted {
+        PodVolume {
             key: VolumeKey { driver, handle, device: Some(name.to_owned()) },
             spec_name: name.to_owned(),
             fs_type: String::new(),

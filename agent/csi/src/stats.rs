@@ -22,14 +22,15 @@ pub(crate) struct Stats {
 
 impl Stats {
     /// The usage of the volume, for a driver with these capabilities. An empty response is an error.
-    pub(crate) fn usage(self, can: Capabilities) -> Result<DriverUsage, String> {
+    pub(crate) fn usage(self, capabilities: Capabilities) -> Result<DriverUsage, String> {
         let last = |wanted: UsageUnit| {
             let mut amounts = self.amounts.iter().rev();
             amounts.find(|(unit, _)| *unit == wanted).map(|(_, amount)| *amount)
         };
         let (bytes, inodes) = (last(UsageUnit::Bytes), last(UsageUnit::Inodes));
         // Without a condition in the response, the volume is not abnormal.
-        let condition = can.has_condition.then(|| self.condition.clone().unwrap_or_default());
+        let condition =
+            capabilities.has_condition.then(|| self.condition.clone().unwrap_or_default());
         if self.amounts.is_empty() && condition.is_none() {
             return Err("failed to get usage from response. usage is nil".to_owned());
         }
@@ -44,7 +45,7 @@ mod tests {
     const MEASURES: Capabilities = Capabilities {
         stages: false,
         several_writers: false,
-        gives_groups: false,
+        applies_fs_group: false,
         measures: true,
         has_condition: false,
         expands: false,
@@ -80,8 +81,8 @@ mod tests {
         let abnormal = DriverCondition { is_abnormal: true, message: "torn".to_owned() };
         let stats = Stats { amounts: Vec::new(), condition: Some(abnormal.clone()) };
         assert!(stats.clone().usage(MEASURES).is_err());
-        let can = Capabilities { has_condition: true, ..MEASURES };
-        let condition = |stats: Stats| stats.usage(can).map(|usage| usage.condition);
+        let capabilities = Capabilities { has_condition: true, ..MEASURES };
+        let condition = |stats: Stats| stats.usage(capabilities).map(|usage| usage.condition);
         assert_eq!(condition(stats), Ok(Some(abnormal)));
         assert_eq!(condition(Stats::default()), Ok(Some(DriverCondition::default())));
     }

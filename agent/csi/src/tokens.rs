@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn token_is_replaced_after_a_day_and_used_while_it_is_good_and_no_other_is_issued() {
+    async fn token_is_renewed_after_a_day_and_reused_if_renewal_fails() {
         let cluster = Arc::new(Numbered::default());
         let tokens = Tokens::new(cluster.clone());
         let wanted = TokenRequest {

@@ -7,9 +7,9 @@ use std::path::Path;
 use agent::storage::drivers::{DriverError, DriverStep, DriverUsage, remove_tree};
 
 use crate::names::{VolumeKey, device_targets};
-use crate::place::{self, Place};
+use crate::paths::{self, VolumePaths};
 use crate::record::Found;
-use crate::request::DriverRules;
+use crate::request::DriverSettings;
 use crate::volumes::Volumes;
 
 impl Volumes {
@@ -21,14 +21,14 @@ impl Volumes {
             let volume = volume.file_name().unwrap_or_default().to_string_lossy().into_owned();
             DriverError { step, volume, message, waits: false }
         };
-        let places = place::of_pod(&self.root, pod_dir).map_err(|error| {
+        let places = paths::of_pod(&self.root, pod_dir).map_err(|error| {
             let message = format!("failed to read the volumes of {}: {error}", pod_dir.display());
             failed(DriverStep::TearDown, pod_dir, message)
         })?;
         let mut first = None;
-        for place in places {
-            if let Err(message) = self.unmount_one(pod_dir, &place).await {
-                let (step, volume) = place.teardown();
+        for paths in places {
+            if let Err(message) = self.unmount_one(pod_dir, &paths).await {
+                let (step, volume) = paths.teardown();
                 tracing::warn!(volume = %volume.display(), error = message, "failed to unmount volume; will retry");
                 first.get_or_insert_with(|| failed(step, volume, message));
             }
@@ -52,14 +52,14 @@ impl Volumes {
     }
 
     /// Unpublishes the volume that is, or may be, published at this location of a pod.
-    async fn unmount_one(&self, pod_dir: &Path, place: &Place) -> Result<(), String> {
-        let key = match place.read() {
+    async fn unmount_one(&self, pod_dir: &Path, paths: &VolumePaths) -> Result<(), String> {
+        let key = match paths.read() {
             Found::Record(record) => record.key,
             // The agent never mounted there. Another program may have.
-            Found::Nothing => return self.has_no_mounts(place),
+            Found::Missing => return self.has_no_mounts(paths),
             Found::Unreadable(error) => {
-                return self.has_no_mounts(place).map_err(|mounted| {
-                    let (_, volume) = place.teardown();
+                return self.has_no_mounts(paths).map_err(|mounted| {
+                    let (_, volume) = paths.teardown();
                     format!("failed to read the record of {}: {error}; {mounted}", volume.display())
                 });
             }
@@ -69,13 +69,13 @@ impl Volumes {
             let driver = self.registry.driver(&key.driver).map_err(|error| {
                 format!("kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: {error}")
             })?;
-            let unpublished = driver.unpublish(&key.handle, &place.target).await;
+            let unpublished = driver.unpublish(&key.handle, &paths.target).await;
             unpublished.map_err(|error| {
                 format!("kubernetes.io/csi: Unmounter.TearDownAt failed: {error}")
             })?;
-            self.uses.unpublished(&place.target);
-            self.remove_left(place)?;
-            self.uses.drop_use(&key, pod_dir);
+            self.uses.unpublished(&paths.target);
+            self.remove_left(paths)?;
+            self.uses.remove_use(&key, pod_dir);
             if !self.uses.is_used(&key) {
                 self.sizes.forget(&key);
             }
@@ -85,12 +85,12 @@ impl Volumes {
     }
 
     /// Checks that nothing is mounted at a location.
-    fn has_no_mounts(&self, place: &Place) -> Result<(), String> {
-        let mounts = self.machine.mounts_below(place.may_have_mounts());
+    fn has_no_mounts(&self, paths: &VolumePaths) -> Result<(), String> {
+        let mounts = self.machine.mounts_below(paths.may_have_mounts());
         match mounts.map_err(|error| error.to_string())?.first() {
             None => Ok(()),
             Some(mount) => Err(format!(
-                "something is mounted at {}, and no record says by which driver: unmount it",
+                "no record names the driver of the mount at {}: unmount it",
                 mount.display()
             )),
         }
@@ -101,15 +101,15 @@ impl Volumes {
         let mounts = self.machine.mounts_below(directory).map_err(|error| error.to_string())?;
         match mounts.first() {
             None => Ok(()),
-            Some(mount) => Err(format!("the driver has left {} mounted", mount.display())),
+            Some(mount) => Err(format!("driver left {} mounted", mount.display())),
         }
     }
 
     /// Removes the files at a location, unless something is mounted there.
-    pub(crate) fn remove_left(&self, place: &Place) -> Result<(), String> {
-        self.has_left_no_mounts(place.may_have_mounts())?;
-        let removed = place.remove();
-        removed.map_err(|error| format!("failed to remove {}: {error}", place.target.display()))
+    pub(crate) fn remove_left(&self, paths: &VolumePaths) -> Result<(), String> {
+        self.has_left_no_mounts(paths.may_have_mounts())?;
+        let removed = paths.remove();
+        removed.map_err(|error| format!("failed to remove {}: {error}", paths.target.display()))
     }
 
     /// Removes the files of a staged volume, unless something is mounted there.
@@ -122,7 +122,7 @@ impl Volumes {
                 self.has_left_no_mounts(&device_targets(&self.root, name))?;
             }
         }
-        let removed = place::remove_staging(key, &self.root);
+        let removed = paths::remove_staging(key, &self.root);
         removed.map_err(|error| format!("failed to remove {}: {error}", staging.display()))
     }
 
@@ -132,15 +132,15 @@ impl Volumes {
             return;
         };
         let _one_at_a_time = self.locks.lock(&key.of_driver()).await;
-        if self.uses.is_used(key) || self.uses.may_have_staged(key) {
+        if self.uses.is_used(key) || self.uses.is_maybe_staged(key) {
             return;
         }
         let removed = self.has_left_no_mounts(&device_targets(&self.root, name));
         let removed = removed.and_then(|()| {
-            place::remove_device(&self.root, name).map_err(|error| error.to_string())
+            paths::remove_device(&self.root, name).map_err(|error| error.to_string())
         });
         if let Err(error) = removed {
-            tracing::warn!(volume = name, error, "failed to remove what is left of a block device");
+            tracing::warn!(volume = name, error, "failed to clean up a block device");
         }
     }
 
@@ -190,29 +190,31 @@ impl Volumes {
         pod_dir: &Path,
         spec_name: &str,
     ) -> Result<Option<DriverUsage>, String> {
-        let places =
-            [Place::of_mount(pod_dir, spec_name), Place::of_device(&self.root, pod_dir, spec_name)];
-        let found = places.into_iter().find_map(|place| Some((place.key()?, place)));
-        let Some((key, place)) = found else {
+        let places = [
+            VolumePaths::of_mount(pod_dir, spec_name),
+            VolumePaths::of_device(&self.root, pod_dir, spec_name),
+        ];
+        let found = places.into_iter().find_map(|paths| Some((paths.key()?, paths)));
+        let Some((key, paths)) = found else {
             return Ok(None);
         };
         let _one_at_a_time = self.locks.lock(&key.of_driver()).await;
         // The volume may have been unpublished meanwhile.
-        if place.key().as_ref() != Some(&key) {
+        if paths.key().as_ref() != Some(&key) {
             return Ok(None);
         }
         let driver = self.registry.driver(&key.driver)?;
-        let can = driver.capabilities().await.map_err(|error| error.to_string())?;
-        if !can.measures {
+        let capabilities = driver.capabilities().await.map_err(|error| error.to_string())?;
+        if !capabilities.measures {
             return Ok(None);
         }
-        let stats = driver.stats(&key.handle, &place.target).await;
-        stats.map_err(|error| error.to_string())?.usage(can).map(Some)
+        let stats = driver.stats(&key.handle, &paths.target).await;
+        stats.map_err(|error| error.to_string())?.usage(capabilities).map(Some)
     }
 
     /// Finds the volumes that an earlier agent or a kubelet has mounted.
     pub(crate) async fn find(&self) {
-        let found = self.uses.find(&self.root).and_then(|()| place::recorded_devices(&self.root));
+        let found = self.uses.find(&self.root).and_then(|()| paths::recorded_devices(&self.root));
         match found {
             Ok(devices) => {
                 for key in devices {
@@ -220,24 +222,24 @@ impl Volumes {
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "failed to read the records of mounted volumes; no volume is unstaged");
+                tracing::error!(%error, "failed to read the records of mounted volumes; not unstaging any");
             }
         }
-        for driver in self.uses.drivers_of_unknown_kind() {
+        for driver in self.uses.drivers_without_attach_setting() {
             match self.cluster.driver(&driver).await {
                 Ok(found) => {
-                    let rules = DriverRules::of(found.as_ref());
-                    self.uses.set_attaches(&driver, rules.attaches);
+                    let settings = DriverSettings::of(found.as_ref());
+                    self.uses.set_attaches(&driver, settings.attaches);
                 }
                 Err(error) => {
                     tracing::warn!(
                         driver,
                         error,
-                        "failed to get CSIDriver; its volumes count as attached"
+                        "failed to get CSIDriver; assuming that its volumes are attached"
                     );
                 }
             }
         }
-        self.uses.show();
+        self.uses.report_in_use();
     }
 }

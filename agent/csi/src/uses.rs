@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::cluster::VolumeCluster;
 use crate::names::VolumeKey;
-use crate::place;
+use crate::paths;
 use crate::record::{self, Found};
 
 /// Which pods use which volumes, and which volumes are staged.
@@ -17,7 +17,7 @@ pub(crate) struct Uses {
     state: Mutex<State>,
     cluster: Arc<dyn VolumeCluster>,
     /// Notified when a staged volume may have become unused.
-    left: Notify,
+    unused: Notify,
 }
 
 /// ◆ The known state of volumes.
@@ -34,7 +34,7 @@ struct State {
     /// Volumes that are not attached, regardless of their driver: inline volumes.
     unattached: Set<VolumeKey>,
     /// Whether the state on disk has been read.
-    is_found: bool,
+    is_loaded: bool,
     /// Directories with unreadable records: it is unknown which volumes they use.
     unreadable: Set<PathBuf>,
 }
@@ -51,7 +51,7 @@ impl State {
 
     /// Whether a volume is, or may be, staged, and no pod uses it.
     fn is_unused(&self, key: &VolumeKey) -> bool {
-        self.is_found
+        self.is_loaded
             && self.unreadable.is_empty()
             && self.staged.contains_key(key)
             && !self.users.contains_key(key)
@@ -60,7 +60,7 @@ impl State {
 
 impl Uses {
     pub(crate) fn new(cluster: Arc<dyn VolumeCluster>) -> Self {
-        Self { state: Mutex::default(), cluster, left: Notify::new() }
+        Self { state: Mutex::default(), cluster, unused: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -69,40 +69,40 @@ impl Uses {
 
     /// Reads the records below the agent's directory. Blocks.
     pub(crate) fn find(&self, root: &Path) -> io::Result<()> {
-        let mut found = State { is_found: true, ..State::default() };
+        let mut found = State { is_loaded: true, ..State::default() };
         for pod in record::pods(root)? {
-            for place in place::of_pod(root, &pod)? {
-                match place.read() {
+            for paths in paths::of_pod(root, &pod)? {
+                match paths.read() {
                     Found::Record(record) => {
                         if !record.is_persistent {
                             found.unattached.insert(record.key.clone());
                         }
                         found.users.entry(record.key).or_default().insert(pod.clone());
                     }
-                    Found::Nothing => {}
+                    Found::Missing => {}
                     Found::Unreadable(error) => {
-                        let (_, at) = place.teardown();
+                        let (_, at) = paths.teardown();
                         tracing::warn!(volume = %at.display(), %error, "failed to read the record of a volume");
                         found.unreadable.insert(at.to_owned());
                     }
                 }
             }
         }
-        let devices = place::recorded_devices(root)?.into_iter();
+        let devices = paths::recorded_devices(root)?.into_iter();
         found
             .staged
             .extend(devices.filter(|key| key.staging(root).exists()).map(|key| (key, false)));
         for directory in record::staged(root)? {
             match record::read(&directory) {
                 Found::Record(record) => drop(found.staged.insert(record.key, false)),
-                Found::Nothing => {}
+                Found::Missing => {}
                 Found::Unreadable(error) => {
-                    tracing::warn!(directory = %directory.display(), %error, "failed to read the record of a volume that is prepared for the node");
+                    tracing::warn!(directory = %directory.display(), %error, "failed to read the record of a staged volume");
                 }
             }
         }
         let mut state = self.lock();
-        // Pods may have started to use volumes meanwhile.
+        // Pods may have started to use volumes in the meantime.
         for (key, pods) in found.users {
             state.users.entry(key).or_default().extend(pods);
         }
@@ -111,14 +111,14 @@ impl Uses {
         }
         state.unattached.extend(found.unattached);
         state.unreadable = found.unreadable;
-        state.is_found = true;
+        state.is_loaded = true;
         drop(state);
-        self.left.notify_one();
+        self.unused.notify_one();
         Ok(())
     }
 
     /// The drivers for which it is unknown whether their volumes are attached.
-    pub(crate) fn drivers_of_unknown_kind(&self) -> Set<String> {
+    pub(crate) fn drivers_without_attach_setting(&self) -> Set<String> {
         let state = self.lock();
         let keys = state.users.keys().chain(state.staged.keys());
         let drivers = keys.map(|key| &key.driver);
@@ -131,15 +131,15 @@ impl Uses {
     }
 
     /// Reports the volumes in use to the cluster.
-    pub(crate) fn show(&self) {
+    pub(crate) fn report_in_use(&self) {
         let state = self.lock();
-        if state.is_found {
+        if state.is_loaded {
             self.cluster.set_in_use(state.in_use());
         }
     }
 
     /// Records that a pod is about to use a volume, and whether the volume is attached to the node.
-    pub(crate) fn want(&self, key: &VolumeKey, pod_dir: &Path, attaches: bool) {
+    pub(crate) fn add_use(&self, key: &VolumeKey, pod_dir: &Path, attaches: bool) {
         let mut state = self.lock();
         state.users.entry(key.clone()).or_default().insert(pod_dir.to_owned());
         if attaches {
@@ -149,7 +149,7 @@ impl Uses {
             state.unattached.insert(key.clone());
         }
         drop(state);
-        self.show();
+        self.report_in_use();
     }
 
     pub(crate) fn is_published(&self, target: &Path) -> bool {
@@ -170,7 +170,7 @@ impl Uses {
     }
 
     /// Records that a driver is about to stage a volume.
-    pub(crate) fn may_be_staged(&self, key: &VolumeKey) {
+    pub(crate) fn begin_staging(&self, key: &VolumeKey) {
         self.lock().staged.entry(key.clone()).or_insert(false);
     }
 
@@ -185,11 +185,11 @@ impl Uses {
             state.unattached.remove(key);
         }
         drop(state);
-        self.show();
+        self.report_in_use();
     }
 
     /// Records that a pod no longer uses a volume.
-    pub(crate) fn drop_use(&self, key: &VolumeKey, pod_dir: &Path) {
+    pub(crate) fn remove_use(&self, key: &VolumeKey, pod_dir: &Path) {
         let mut state = self.lock();
         if let Some(pods) = state.users.get_mut(key) {
             pods.remove(pod_dir);
@@ -201,7 +201,7 @@ impl Uses {
             state.unattached.remove(key);
         }
         drop(state);
-        self.show();
+        self.report_in_use();
     }
 
     /// Whether a pod uses, or is about to use, a volume.
@@ -210,7 +210,7 @@ impl Uses {
     }
 
     /// Whether a volume is, or may be, staged.
-    pub(crate) fn may_have_staged(&self, key: &VolumeKey) -> bool {
+    pub(crate) fn is_maybe_staged(&self, key: &VolumeKey) -> bool {
         self.lock().staged.contains_key(key)
     }
 
@@ -224,7 +224,7 @@ impl Uses {
             used.map(|(key, _)| key.clone()).collect()
         };
         for key in &keys {
-            self.drop_use(key, pod_dir);
+            self.remove_use(key, pod_dir);
         }
         keys
     }
@@ -241,11 +241,11 @@ impl Uses {
 
     /// Makes the upkeep task check for unused volumes again.
     pub(crate) fn retry_unstaging(&self) {
-        self.left.notify_one();
+        self.unused.notify_one();
     }
 
     /// Waits until a volume may have become unused. Cancel-safe.
-    pub(crate) async fn may_be_left(&self) {
-        self.left.notified().await;
+    pub(crate) async fn wait_until_unused(&self) {
+        self.unused.notified().await;
     }
 }

@@ -100,7 +100,7 @@ mod tests {
     #[case::equal(&["1.0.0"], Some([1, 0, 0]), Some("already registered with a higher supported version: \"1.0.0\""))]
     #[case::none(&[], None, Some("Plugin returned an empty list for supported versions"))]
     #[case::unsupported(&["3.0.0"], None, Some("None of the versions specified [\"3.0.0\"] are supported."))]
-    fn driver_is_registered_beside_none_or_an_older_one(
+    fn driver_is_accepted_if_newer_than_registered(
         #[case] versions: &[&str],
         #[case] registered: Option<[u64; 3]>,
         #[case] refused: Option<&str>,

@@ -18,16 +18,16 @@ use crate::cluster::VolumeCluster;
 use crate::grpc::{Driver, Publish, Stage};
 use crate::locks::Locks;
 use crate::names::VolumeKey;
-use crate::place::{self, Place};
+use crate::paths::{self, VolumePaths};
 use crate::record::Found;
 use crate::registry::Registry;
-use crate::request::{Capabilities, DriverRules, Strings, Wanted};
+use crate::request::{Capabilities, DriverSettings, PodVolume, Strings};
 use crate::sizes::Sizes;
 use crate::tokens::Tokens;
 use crate::uses::Uses;
 
 /// The timeout for the node's status to list a volume as in use. The mount is then retried.
-const SHOWN: Duration = Duration::from_secs(10);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The volumes of a node.
 pub(crate) struct Volumes {
@@ -47,10 +47,10 @@ pub(crate) struct Volumes {
 }
 
 /// A driver, its capabilities and its settings.
-struct Known {
+struct DriverInfo {
     driver: Driver,
-    can: Capabilities,
-    rules: DriverRules,
+    capabilities: Capabilities,
+    settings: DriverSettings,
 }
 
 impl Volumes {
@@ -74,14 +74,14 @@ impl Volumes {
         }
     }
 
-    /// Mounts a volume for a pod, unless it is mounted. With `renews`, publishes a mounted volume again if its driver requires
+    /// Mounts a volume for a pod, unless it is mounted. With `republishes`, publishes a mounted volume again if its driver requires
     /// that.
     pub(crate) async fn mount(
         &self,
         pod: &Pod,
         pod_dir: &Path,
         volume: &DriverVolume,
-        renews: bool,
+        republishes: bool,
     ) -> Result<MountedVolume, DriverError> {
         let failed = |step, message: String| DriverError {
             step,
@@ -89,87 +89,94 @@ impl Volumes {
             message,
             waits: false,
         };
-        let Some(wanted) = Wanted::of(pod, volume).filter(Wanted::has_names) else {
-            let message = "its csi source names no driver and volume".to_owned();
+        let Some(pod_volume) = PodVolume::of(pod, volume).filter(PodVolume::has_names) else {
+            let message = "csi source has no driver or volumeHandle".to_owned();
             return Err(failed(DriverStep::SetUp, message));
         };
-        let steps = wanted.steps();
+        let steps = pod_volume.steps();
         let set_up = |message: String| failed(steps.publish, message);
-        let place = Place::of(&self.root, pod_dir, &wanted);
+        let paths = VolumePaths::of(&self.root, pod_dir, &pod_volume);
         let _before_the_end = self.pods.lock(&pod_dir.to_owned()).await;
-        let _one_at_a_time = self.locks.lock(&wanted.key.of_driver()).await;
-        let is_published = self.uses.is_published(&place.target);
+        let _one_at_a_time = self.locks.lock(&pod_volume.key.of_driver()).await;
+        let is_published = self.uses.is_published(&paths.target);
         let expansion = Expansion::Unchanged;
-        let path = place.shown().to_owned();
-        let is_device = wanted.key.device.is_some();
+        let path = paths.container_path().to_owned();
+        let is_device = pod_volume.key.device.is_some();
         let mounted = MountedVolume { path, is_device, takes_group: false, expansion };
-        if is_published && !renews {
+        if is_published && !republishes {
             return Ok(mounted);
         }
-        let found = self.cluster.driver(&wanted.key.driver).await;
+        let found = self.cluster.driver(&pod_volume.key.driver).await;
         let found = found.map_err(|error| set_up(format!("failed to get CSIDriver: {error}")))?;
-        let rules = DriverRules::of(found.as_ref());
-        if renews && !rules.renews {
+        let settings = DriverSettings::of(found.as_ref());
+        if republishes && !settings.republishes {
             return Ok(mounted);
         }
-        let known = self.known(&wanted.key, rules).await;
-        let known = known.map_err(|message| failed(steps.first, message))?;
-        known.rules.check(&wanted).map_err(|problem| {
+        let driver_info = self.driver_info(&pod_volume.key, settings).await;
+        let driver_info = driver_info.map_err(|message| failed(steps.first, message))?;
+        driver_info.settings.check(&pod_volume).map_err(|problem| {
             set_up(format!(
                 "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: {problem}"
             ))
         })?;
-        let attaches = wanted.persistent.is_some() && known.rules.attaches;
-        self.uses.want(&wanted.key, pod_dir, attaches);
+        let attaches = pod_volume.persistent.is_some() && driver_info.settings.attaches;
+        self.uses.add_use(&pod_volume.key, pod_dir, attaches);
         let context = match attaches {
             true => self
-                .attached(&wanted.key)
+                .attached(&pod_volume.key)
                 .await
                 .map_err(|message| DriverError { waits: true, ..failed(steps.first, message) })?,
             false => Strings::new(),
         };
-        let staging = match known.can.stages && wanted.persistent.is_some() {
+        let staging = match driver_info.capabilities.stages && pod_volume.persistent.is_some() {
             true => {
-                if !renews {
-                    let staged = self.stage(&known, &wanted, &context).await;
+                if !republishes {
+                    let staged = self.stage(&driver_info, &pod_volume, &context).await;
                     staged.map_err(|message| failed(steps.first, message))?;
                 }
-                Some(wanted.key.staging(&self.root))
+                Some(pod_volume.key.staging(&self.root))
             }
             false => None,
         };
-        let publishing = Publishing { pod, wanted: &wanted, place: &place, staging, context };
-        self.publish(&known, publishing, renews).await.map_err(set_up)?;
-        let expansion = match renews {
+        let publishing =
+            Publishing { pod, pod_volume: &pod_volume, paths: &paths, staging, context };
+        self.publish(&driver_info, publishing, republishes).await.map_err(set_up)?;
+        let expansion = match republishes {
             true => expansion,
             false => {
-                let expanded = self.expand_mounted(&wanted, &place.target).await;
+                let expanded = self.expand_mounted(&pod_volume, &paths.target).await;
                 expanded.map_err(|message| failed(steps.expand, message))?
             }
         };
-        self.uses.published(&place.target);
-        let takes_group = known.rules.takes_group(&wanted, known.can) && !renews;
+        self.uses.published(&paths.target);
+        let takes_group =
+            driver_info.settings.takes_group(&pod_volume, driver_info.capabilities) && !republishes;
         Ok(MountedVolume { takes_group, expansion, ..mounted })
     }
 
     /// Gets the capabilities of a registered driver.
-    async fn known(&self, key: &VolumeKey, rules: DriverRules) -> Result<Known, String> {
+    async fn driver_info(
+        &self,
+        key: &VolumeKey,
+        settings: DriverSettings,
+    ) -> Result<DriverInfo, String> {
         let driver = self.registry.driver(&key.driver).map_err(|error| {
             format!("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {error}")
         })?;
-        let can = driver.capabilities().await.map_err(|error| error.to_string())?;
-        Ok(Known { driver, can, rules })
+        let capabilities = driver.capabilities().await.map_err(|error| error.to_string())?;
+        Ok(DriverInfo { driver, capabilities, settings })
     }
 
     /// The metadata of the attachment, or the reason that the volume is not attached.
     async fn attached(&self, key: &VolumeKey) -> Result<Strings, String> {
         // Until the node's status lists the volume, the controller may detach it.
         let name = key.unique_name();
-        let shown = timeout(SHOWN, self.cluster.wait_until_reported_in_use(&name)).await;
-        shown.map_err(|_| format!("the node's status does not show yet that {name} is in use"))?;
+        let reported =
+            timeout(REPORT_TIMEOUT, self.cluster.wait_until_reported_in_use(&name)).await;
+        reported.map_err(|_| format!("volume {name} is not in the node's volumesInUse yet"))?;
         let name = key.attachment(&self.node);
         let Some(attachment) = self.cluster.attachment(&name).await? else {
-            return Err(format!("volume is not attached: there is no VolumeAttachment {name}"));
+            return Err(format!("volume is not attached: VolumeAttachment {name} not found"));
         };
         if attachment.metadata.deletion_timestamp.is_some() {
             return Err("volume attachment is being deleted".to_owned());
@@ -186,37 +193,42 @@ impl Volumes {
     }
 
     /// Stages a volume, unless this agent has already staged it.
-    async fn stage(&self, known: &Known, wanted: &Wanted, context: &Strings) -> Result<(), String> {
-        if self.uses.is_staged(&wanted.key) {
+    async fn stage(
+        &self,
+        driver_info: &DriverInfo,
+        pod_volume: &PodVolume,
+        context: &Strings,
+    ) -> Result<(), String> {
+        if self.uses.is_staged(&pod_volume.key) {
             return Ok(());
         }
-        let persistent = wanted.persistent.as_ref();
+        let persistent = pod_volume.persistent.as_ref();
         let secret = persistent.and_then(|persistent| persistent.stage_secret.as_ref());
         let secrets = self.secrets(secret, "NodeStageSecretRef").await?;
-        let staging = wanted.key.staging(&self.root);
-        let (own, root, node) = (wanted.clone(), self.root.clone(), self.node.clone());
+        let staging = pod_volume.key.staging(&self.root);
+        let (own, root, node) = (pod_volume.clone(), self.root.clone(), self.node.clone());
         // The staging path may be on a mounted file system that hangs.
-        let making = move || place::prepare_staging(&own, &root, &node);
+        let making = move || paths::prepare_staging(&own, &root, &node);
         let made = spawn_blocking(making).await.map_err(io::Error::other).flatten();
         made.map_err(|error| format!("failed to prepare {}: {error}", staging.display()))?;
-        self.uses.may_be_staged(&wanted.key);
+        self.uses.begin_staging(&pod_volume.key);
         let stage = Stage {
-            handle: wanted.key.handle.clone(),
+            handle: pod_volume.key.handle.clone(),
             publish_context: context.clone(),
             staging,
-            capability: wanted.capability(known.can),
+            capability: pod_volume.capability(driver_info.capabilities),
             secrets,
-            context: wanted.attributes.clone(),
+            context: pod_volume.attributes.clone(),
         };
-        match known.driver.stage(stage).await {
+        match driver_info.driver.stage(stage).await {
             Ok(()) => {
-                self.uses.staged(&wanted.key);
+                self.uses.staged(&pod_volume.key);
                 Ok(())
             }
             Err(error) => {
                 // After any other error the driver may be staging the volume or have staged it, so it must be unstaged.
-                if error.is_final && self.remove_staging(&wanted.key).is_ok() {
-                    self.uses.unstaged(&wanted.key);
+                if error.is_final && self.remove_staging(&pod_volume.key).is_ok() {
+                    self.uses.unstaged(&pod_volume.key);
                 }
                 Err(error.to_string())
             }
@@ -226,47 +238,47 @@ impl Volumes {
     /// Publishes a volume for a pod.
     async fn publish(
         &self,
-        known: &Known,
+        driver_info: &DriverInfo,
         publishing: Publishing<'_>,
-        renews: bool,
+        republishes: bool,
     ) -> Result<(), String> {
-        let Publishing { pod, wanted, place, staging, context: publish_context } = publishing;
+        let Publishing { pod, pod_volume, paths, staging, context: publish_context } = publishing;
         let mut secrets =
-            self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?;
+            self.secrets(pod_volume.publish_secret.as_ref(), "NodePublishSecretRef").await?;
         // As in the kubelet, block volumes get no tokens.
-        let rules = &known.rules.tokens[..];
-        let wanted_tokens = if wanted.key.device.is_some() { &[] } else { rules };
+        let driver_tokens = &driver_info.settings.tokens[..];
+        let wanted_tokens = if pod_volume.key.device.is_some() { &[] } else { driver_tokens };
         let tokens = self.tokens.of(pod, wanted_tokens).await.map_err(|error| {
             format!(
                 "kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: {error}"
             )
         })?;
-        let mut context = wanted.context(&known.rules);
-        match known.rules.tokens_are_secrets {
+        let mut context = pod_volume.context(&driver_info.settings);
+        match driver_info.settings.tokens_are_secrets {
             true => secrets.extend(tokens),
             false => context.extend(tokens),
         }
-        let may_be_mounted = renews || !matches!(place.read(), Found::Nothing);
-        let made = place.prepare(wanted, &self.node);
-        made.map_err(|error| format!("failed to prepare {}: {error}", place.target.display()))?;
+        let may_be_mounted = republishes || !matches!(paths.read(), Found::Missing);
+        let made = paths.prepare(pod_volume, &self.node);
+        made.map_err(|error| format!("failed to prepare {}: {error}", paths.target.display()))?;
         let publish = Publish {
-            handle: wanted.key.handle.clone(),
+            handle: pod_volume.key.handle.clone(),
             publish_context,
             staging,
-            target: place.target.clone(),
-            capability: wanted.capability(known.can),
-            readonly: wanted.readonly,
+            target: paths.target.clone(),
+            capability: pod_volume.capability(driver_info.capabilities),
+            readonly: pod_volume.readonly,
             secrets,
             context,
         };
-        let Err(error) = known.driver.publish(publish).await else {
+        let Err(error) = driver_info.driver.publish(publish).await else {
             return Ok(());
         };
         // Keep the mount point of a volume that was, or may have been, published before: containers may use it.
         if error.is_final && !may_be_mounted {
-            let removed = self.remove_left(place);
+            let removed = self.remove_left(paths);
             if let Err(error) = removed {
-                tracing::warn!(target = %place.target.display(), error, "failed to remove what is left of a volume that was not mounted");
+                tracing::warn!(target = %paths.target.display(), error, "failed to clean up a volume that was not mounted");
             }
         }
         Err(error.to_string())
@@ -294,8 +306,8 @@ impl Volumes {
 /// The parameters of publishing a volume for a pod.
 struct Publishing<'a> {
     pod: &'a Pod,
-    wanted: &'a Wanted,
-    place: &'a Place,
+    pod_volume: &'a PodVolume,
+    paths: &'a VolumePaths,
     staging: Option<PathBuf>,
     context: Strings,
 }

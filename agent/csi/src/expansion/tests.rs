@@ -12,21 +12,21 @@ fn claim(status: Value) -> Value {
     })
 }
 
-fn order(size: &str, account: Account) -> Decision {
-    Decision::Expand(Order { size: size.to_owned(), account })
+fn request(size: &str, tracking: Tracking) -> Decision {
+    Decision::Expand(ExpansionRequest { size: size.to_owned(), tracking })
 }
 
-const MARKED: Account = Account::Claim { gives_up: false };
+const MARKED: Tracking = Tracking::Claim { gives_up: false };
 
 #[rstest]
-#[case::older_controller(json!({"capacity": {"storage": "1Gi"}}), order("3Gi", Account::OlderController))]
-#[case::pending(json!({"capacity": {"storage": "1Gi"}, "allocatedResources": {"storage": "2Gi"}, "allocatedResourceStatuses": {"storage": PENDING}}), order("2Gi", MARKED))]
-#[case::interrupted(json!({"capacity": {"storage": "1Gi"}, "allocatedResources": {"storage": "2Gi"}, "allocatedResourceStatuses": {"storage": IN_PROGRESS}}), order("2Gi", MARKED))]
+#[case::older_controller(json!({"capacity": {"storage": "1Gi"}}), request("3Gi", Tracking::OlderController))]
+#[case::pending(json!({"capacity": {"storage": "1Gi"}, "allocatedResources": {"storage": "2Gi"}, "allocatedResourceStatuses": {"storage": PENDING}}), request("2Gi", MARKED))]
+#[case::interrupted(json!({"capacity": {"storage": "1Gi"}, "allocatedResources": {"storage": "2Gi"}, "allocatedResourceStatuses": {"storage": IN_PROGRESS}}), request("2Gi", MARKED))]
 #[case::infeasible(json!({"capacity": {"storage": "1Gi"}, "allocatedResources": {"storage": "2Gi"}, "allocatedResourceStatuses": {"storage": INFEASIBLE}}), Decision::Wait)]
 #[case::of_controller(json!({"capacity": {"storage": "1Gi"}, "allocatedResources": {"storage": "2Gi"}, "allocatedResourceStatuses": {"storage": "ControllerResizeInProgress"}}), Decision::Wait)]
 #[case::no_state_yet(json!({"capacity": {"storage": "1Gi"}, "allocatedResources": {"storage": "2Gi"}}), Decision::Wait)]
 #[case::expanded_by_controller(json!({"capacity": {"storage": "2Gi"}, "allocatedResources": {"storage": "2Gi"}}), Decision::Has(Quantity::whole(2 << 30, api::quantity::Format::BinarySi)))]
-fn controller_says_whose_turn_it_is(#[case] status: Value, #[case] expected: Decision) {
+fn decide_follows_the_claim_status(#[case] status: Value, #[case] expected: Decision) {
     assert_eq!(decide(&claim(status), "3Gi", false), expected);
 }
 
@@ -35,7 +35,7 @@ fn shared_volume_is_expanded_on_each_node() {
     let sizes = json!({"capacity": {"storage": "2Gi"}, "allocatedResources": {"storage": "2Gi"}});
     let mut shared = claim(sizes);
     shared["spec"]["accessModes"] = json!(["ReadWriteMany"]);
-    assert_eq!(decide(&shared, "2Gi", false), order("2Gi", Account::OtherNode));
+    assert_eq!(decide(&shared, "2Gi", false), request("2Gi", Tracking::OtherNode));
     shared["metadata"]["annotations"] = json!({NOT_REQUIRED: "true"});
     assert!(matches!(decide(&shared, "2Gi", false), Decision::Has(_)));
 }
@@ -44,7 +44,7 @@ fn shared_volume_is_expanded_on_each_node() {
 #[case("2Gi", true, false)]
 #[case("1500Mi", true, true)]
 #[case("1500Mi", false, false)]
-fn failed_expansion_is_given_up_once_another_size_is_wanted(
+fn failed_expansion_is_infeasible_after_size_change(
     #[case] requested: &str,
     #[case] has_failed: bool,
     #[case] gives_up: bool,
@@ -55,46 +55,46 @@ fn failed_expansion_is_given_up_once_another_size_is_wanted(
         "allocatedResourceStatuses": {"storage": IN_PROGRESS},
     }));
     claim["spec"]["resources"]["requests"]["storage"] = json!(requested);
-    let expected = order("2Gi", Account::Claim { gives_up });
+    let expected = request("2Gi", Tracking::Claim { gives_up });
     assert_eq!(decide(&claim, "2Gi", has_failed), expected);
 }
 
 #[rstest]
-#[case::refused("Internal", MARKED, Consequence::Retry, Some(Mark::Failed))]
-#[case::in_use("FailedPrecondition", MARKED, Consequence::InUse, Some(Mark::Failed))]
-#[case::too_large("OutOfRange", MARKED, Consequence::Retry, Some(Mark::Infeasible))]
-#[case::given_up("Internal", Account::Claim { gives_up: true }, Consequence::Retry, Some(Mark::Infeasible))]
-#[case::older_refused("Internal", Account::OlderController, Consequence::Retry, None)]
-#[case::older_in_use("FailedPrecondition", Account::OlderController, Consequence::InUse, None)]
+#[case::refused("Internal", MARKED, FailureAction::Retry, Some(FailureStatus::Failed))]
+#[case::in_use("FailedPrecondition", MARKED, FailureAction::InUse, Some(FailureStatus::Failed))]
+#[case::too_large("OutOfRange", MARKED, FailureAction::Retry, Some(FailureStatus::Infeasible))]
+#[case::given_up("Internal", Tracking::Claim { gives_up: true }, FailureAction::Retry, Some(FailureStatus::Infeasible))]
+#[case::older_refused("Internal", Tracking::OlderController, FailureAction::Retry, None)]
+#[case::older_in_use("FailedPrecondition", Tracking::OlderController, FailureAction::InUse, None)]
 fn failure_is_marked_in_the_claim(
     #[case] code: &str,
-    #[case] account: Account,
-    #[case] consequence: Consequence,
-    #[case] mark: Option<Mark>,
+    #[case] tracking: Tracking,
+    #[case] action: FailureAction,
+    #[case] failure_status: Option<FailureStatus>,
 ) {
-    let order = Order { size: "2Gi".to_owned(), account };
+    let request = ExpansionRequest { size: "2Gi".to_owned(), tracking };
     let error = ExpandError::of_call(code, String::new());
-    assert_eq!(after_failure(&order, &error), (consequence, mark));
+    assert_eq!(after_failure(&request, &error), (action, failure_status));
 }
 
 #[rstest]
-#[case(MARKED, Consequence::Retry, Some(Mark::Failed))]
-#[case(Account::OtherNode, Consequence::Finished, None)]
-#[case(Account::OlderController, Consequence::Finished, None)]
-fn driver_that_does_not_expand_fails_a_node_whose_turn_it_is(
-    #[case] account: Account,
-    #[case] consequence: Consequence,
-    #[case] mark: Option<Mark>,
+#[case(MARKED, FailureAction::Retry, Some(FailureStatus::Failed))]
+#[case(Tracking::OtherNode, FailureAction::Finished, None)]
+#[case(Tracking::OlderController, FailureAction::Finished, None)]
+fn unsupported_expansion_fails_if_the_claim_requires_it(
+    #[case] tracking: Tracking,
+    #[case] action: FailureAction,
+    #[case] failure_status: Option<FailureStatus>,
 ) {
-    let order = Order { size: "2Gi".to_owned(), account };
+    let request = ExpansionRequest { size: "2Gi".to_owned(), tracking };
     let error = ExpandError::NotSupported(String::new());
-    assert_eq!(after_failure(&order, &error), (consequence, mark));
-    let away = ExpandError::Away(String::new());
-    assert_eq!(after_failure(&order, &away), (Consequence::Retry, None));
+    assert_eq!(after_failure(&request, &error), (action, failure_status));
+    let away = ExpandError::NotRegistered(String::new());
+    assert_eq!(after_failure(&request, &away), (FailureAction::Retry, None));
 }
 
 #[test]
-fn finished_claim_has_the_size_and_no_condition_of_the_expansion() {
+fn finished_claim_has_new_size_and_no_resize_condition() {
     let other = json!({"type": "Other", "status": "True"});
     let pending = json!({"type": "FileSystemResizePending", "status": "True"});
     let before = claim(json!({
@@ -112,13 +112,13 @@ fn finished_claim_has_the_size_and_no_condition_of_the_expansion() {
 #[test]
 fn failure_keeps_the_first_message_until_the_claim_is_expanded() {
     let now = Timestamp::UNIX_EPOCH;
-    let once = failed(&claim(json!({})), Mark::Failed, "no disk", now);
+    let once = failed(&claim(json!({})), FailureStatus::Failed, "no disk", now);
     let condition = json!({
         "type": "NodeResizeError", "status": "True", "lastTransitionTime": "1970-01-01T00:00:00Z",
         "message": "failed to expand pvc with no disk",
     });
     assert_eq!(once["status"], json!({"conditions": [condition]}));
-    let twice = failed(&once, Mark::Infeasible, "other", now);
+    let twice = failed(&once, FailureStatus::Infeasible, "other", now);
     let states = json!({"storage": INFEASIBLE});
     let expected = json!({"conditions": [condition], "allocatedResourceStatuses": states});
     assert_eq!(twice["status"], expected);
@@ -130,7 +130,7 @@ fn failure_keeps_the_first_message_until_the_claim_is_expanded() {
 #[case::of_the_size(Some("2048Mi"), false, false)]
 #[case::nothing(Some("0"), false, false)]
 #[case::in_use(Some("1Gi"), true, false)]
-fn mounted_volume_grows_if_it_is_smaller(
+fn mounted_volume_may_grow_if_smaller(
     #[case] size: Option<&str>,
     #[case] is_in_use: bool,
     #[case] expected: bool,

@@ -41,17 +41,17 @@ fn inline(fields: Value) -> DriverVolume {
     }
 }
 
-fn wanted(volume: &DriverVolume) -> Wanted {
-    Wanted::of(&pod(json!({"fsGroup": 7})), volume).unwrap()
+fn pod_volume(volume: &DriverVolume) -> PodVolume {
+    PodVolume::of(&pod(json!({"fsGroup": 7})), volume).unwrap()
 }
 
-fn rules(spec: Value) -> DriverRules {
+fn settings(spec: Value) -> DriverSettings {
     let driver = json!({"metadata": {"name": "d"}, "spec": spec});
-    DriverRules::of(Some(&serde_json::from_value(driver).unwrap()))
+    DriverSettings::of(Some(&serde_json::from_value(driver).unwrap()))
 }
 
 #[test]
-fn persistent_volume_is_what_its_source_says() {
+fn persistent_volume_has_the_fields_of_its_source() {
     let csi = json!({
         "fsType": "ext4",
         "volumeAttributes": {"a": "1"},
@@ -59,12 +59,12 @@ fn persistent_volume_is_what_its_source_says() {
         "nodePublishSecretRef": {"namespace": "s", "name": "publish"},
     });
     let spec = json!({"accessModes": ["ReadWriteOnce"], "mountOptions": ["noatime"]});
-    let wanted = wanted(&of_claim(csi, spec));
-    assert_eq!((wanted.key.driver.as_str(), wanted.key.handle.as_str()), ("d", "h"));
+    let pod_volume = pod_volume(&of_claim(csi, spec));
+    assert_eq!((pod_volume.key.driver.as_str(), pod_volume.key.handle.as_str()), ("d", "h"));
     let secret = |name: &str| Some(("s".to_owned(), name.to_owned()));
-    assert_eq!(wanted.publish_secret, secret("publish"));
-    assert_eq!(wanted.persistent.as_ref().unwrap().stage_secret, secret("stage"));
-    let capability = wanted.capability(Capabilities::default());
+    assert_eq!(pod_volume.publish_secret, secret("publish"));
+    assert_eq!(pod_volume.persistent.as_ref().unwrap().stage_secret, secret("stage"));
+    let capability = pod_volume.capability(Capabilities::default());
     let kind = AccessKind::Mount {
         fs_type: "ext4".to_owned(),
         flags: vec!["noatime".to_owned()],
@@ -74,15 +74,15 @@ fn persistent_volume_is_what_its_source_says() {
 }
 
 #[test]
-fn block_device_has_no_file_system_and_no_group() {
+fn block_device_has_no_fs_type_and_no_group() {
     let spec = json!({"volumeMode": "Block", "accessModes": ["ReadWriteMany"], "mountOptions": ["noatime"]});
-    let wanted = wanted(&of_claim(json!({"fsType": "ext4"}), spec));
-    assert_eq!(wanted.key.device.as_deref(), Some("pv"));
-    let capability = wanted.capability(Capabilities::default());
+    let pod_volume = pod_volume(&of_claim(json!({"fsType": "ext4"}), spec));
+    assert_eq!(pod_volume.key.device.as_deref(), Some("pv"));
+    let capability = pod_volume.capability(Capabilities::default());
     let expected = Capability { access: AccessMode::MultiNodeMultiWriter, kind: AccessKind::Block };
     assert_eq!(capability, expected);
-    let always = rules(json!({"fsGroupPolicy": "File"}));
-    assert!(!always.takes_group(&wanted, Capabilities::default()));
+    let always = settings(json!({"fsGroupPolicy": "File"}));
+    assert!(!always.takes_group(&pod_volume, Capabilities::default()));
 }
 
 /// The group in a capability.
@@ -95,10 +95,10 @@ fn group(capability: Capability) -> Option<String> {
 
 #[test]
 fn inline_volume_has_a_handle_of_its_pod_and_a_secret_of_its_namespace() {
-    let wanted = wanted(&inline(json!({"nodePublishSecretRef": {"name": "login"}})));
-    assert_eq!(wanted.key.handle, inline_handle("u1", "v"));
-    assert_eq!(wanted.publish_secret, Some(("ns".to_owned(), "login".to_owned())));
-    assert_eq!((wanted.mode(), wanted.persistent), ("Ephemeral", None));
+    let pod_volume = pod_volume(&inline(json!({"nodePublishSecretRef": {"name": "login"}})));
+    assert_eq!(pod_volume.key.handle, inline_handle("u1", "v"));
+    assert_eq!(pod_volume.publish_secret, Some(("ns".to_owned(), "login".to_owned())));
+    assert_eq!((pod_volume.mode(), pod_volume.persistent), ("Ephemeral", None));
 }
 
 #[rstest]
@@ -107,14 +107,14 @@ fn inline_volume_has_a_handle_of_its_pod_and_a_secret_of_its_namespace() {
 #[case("ReadOnlyMany", AccessMode::MultiNodeReaderOnly, AccessMode::MultiNodeReaderOnly)]
 #[case("ReadWriteMany", AccessMode::MultiNodeMultiWriter, AccessMode::MultiNodeMultiWriter)]
 #[case("Other", AccessMode::Unknown, AccessMode::Unknown)]
-fn access_mode_is_what_the_driver_knows(
+fn access_mode_depends_on_driver_capabilities(
     #[case] mode: &str,
     #[case] plain: AccessMode,
     #[case] several: AccessMode,
 ) {
-    let wanted = wanted(&of_claim(json!({}), json!({"accessModes": [mode]})));
+    let pod_volume = pod_volume(&of_claim(json!({}), json!({"accessModes": [mode]})));
     let of = |several_writers| {
-        wanted.capability(Capabilities { several_writers, ..Capabilities::default() }).access
+        pod_volume.capability(Capabilities { several_writers, ..Capabilities::default() }).access
     };
     assert_eq!((of(false), of(true)), (plain, several));
 }
@@ -130,14 +130,14 @@ fn access_mode_is_what_the_driver_knows(
 #[case::default_inline(Some(json!({})), true, Some("volume mode \"Ephemeral\" not supported by driver d (only supports [\"Persistent\"])"))]
 #[case::both(Some(json!({"volumeLifecycleModes": ["Persistent", "Ephemeral"]})), true, None)]
 #[case::inline_alone(Some(json!({"volumeLifecycleModes": ["Ephemeral"]})), false, Some("volume mode \"Persistent\" not supported by driver d (only supports [\"Ephemeral\"])"))]
-fn driver_takes_volumes_of_its_modes(
+fn driver_rejects_unsupported_lifecycle_modes(
     #[case] spec: Option<Value>,
     #[case] is_inline: bool,
     #[case] refused: Option<&str>,
 ) {
-    let rules = spec.map_or_else(|| DriverRules::of(None), rules);
+    let settings = spec.map_or_else(|| DriverSettings::of(None), settings);
     let volume = if is_inline { inline(json!({})) } else { of_claim(json!({}), json!({})) };
-    assert_eq!(rules.check(&wanted(&volume)).err().as_deref(), refused);
+    assert_eq!(settings.check(&pod_volume(&volume)).err().as_deref(), refused);
 }
 
 #[rstest]
@@ -146,24 +146,24 @@ fn driver_takes_volumes_of_its_modes(
 #[case::several_nodes(json!({}), json!({"fsType": "ext4"}), "ReadWriteMany", false)]
 #[case::always(json!({"fsGroupPolicy": "File"}), json!({}), "ReadWriteMany", true)]
 #[case::never(json!({"fsGroupPolicy": "None"}), json!({"fsType": "ext4"}), "ReadWriteOnce", false)]
-fn agent_gives_volumes_to_groups_by_the_policy(
+fn fs_group_policy_decides_whether_the_agent_changes_groups(
     #[case] spec: Value,
     #[case] csi: Value,
     #[case] mode: &str,
     #[case] expected: bool,
 ) {
-    let (rules, can) = (rules(spec), Capabilities::default());
+    let (settings, capabilities) = (settings(spec), Capabilities::default());
     let volume = of_claim(csi, json!({"accessModes": [mode]}));
-    let wanted = wanted(&volume);
-    assert_eq!(rules.takes_group(&wanted, can), expected);
+    let pod_volume = pod_volume(&volume);
+    assert_eq!(settings.takes_group(&pod_volume, capabilities), expected);
     // A driver that applies groups itself gets the group instead.
-    let able = Capabilities { gives_groups: true, ..can };
-    assert!(!rules.takes_group(&wanted, able));
-    assert_eq!(group(wanted.capability(able)).as_deref(), Some("7"));
-    let readonly = Wanted { readonly: true, ..wanted.clone() };
-    assert!(!rules.takes_group(&readonly, can));
-    let without = Wanted { group: None, ..wanted };
-    assert!(!rules.takes_group(&without, can));
+    let able = Capabilities { applies_fs_group: true, ..capabilities };
+    assert!(!settings.takes_group(&pod_volume, able));
+    assert_eq!(group(pod_volume.capability(able)).as_deref(), Some("7"));
+    let readonly = PodVolume { readonly: true, ..pod_volume.clone() };
+    assert!(!settings.takes_group(&readonly, capabilities));
+    let without = PodVolume { group: None, ..pod_volume };
+    assert!(!settings.takes_group(&without, capabilities));
     assert_eq!(group(without.capability(able)), None);
 }
 
@@ -172,20 +172,17 @@ fn agent_gives_volumes_to_groups_by_the_policy(
 #[case::default(Some(json!({})), true)]
 #[case::required(Some(json!({"attachRequired": true})), true)]
 #[case::not_required(Some(json!({"attachRequired": false})), false)]
-fn volumes_are_attached_unless_the_driver_says_otherwise(
-    #[case] spec: Option<Value>,
-    #[case] expected: bool,
-) {
-    let rules = spec.map_or_else(|| DriverRules::of(None), rules);
-    assert_eq!(rules.attaches, expected);
+fn volumes_are_attached_by_default(#[case] spec: Option<Value>, #[case] expected: bool) {
+    let settings = spec.map_or_else(|| DriverSettings::of(None), settings);
+    assert_eq!(settings.attaches, expected);
 }
 
 #[test]
-fn driver_is_told_of_the_pod_if_it_wants_that() {
+fn context_has_pod_fields_if_requested() {
     let attributes = json!({"volumeAttributes": {"a": "1"}});
-    let wanted = wanted(&inline(attributes));
-    assert_eq!(wanted.context(&rules(json!({}))), Strings::from([("a".into(), "1".into())]));
-    let shown = wanted.context(&rules(json!({"podInfoOnMount": true})));
+    let pod_volume = pod_volume(&inline(attributes));
+    assert_eq!(pod_volume.context(&settings(json!({}))), Strings::from([("a".into(), "1".into())]));
+    let shown = pod_volume.context(&settings(json!({"podInfoOnMount": true})));
     let expected = [
         ("a", "1"),
         ("csi.storage.k8s.io/ephemeral", "true"),

@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use agent::storage::drivers::DriverStep;
 
 use crate::names::{VolumeKey, device_record, device_targets, devices, devices_of_pod, target};
-use crate::record::{self, Found, Record, directories, gone};
-use crate::request::Wanted;
+use crate::record::{self, Found, Record, directories, ignore_not_found};
+use crate::request::PodVolume;
 
 /// The location of a pod's volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct VolumePaths {
     /// The target path, at which the driver publishes it.
     pub(crate) target: PathBuf,
     device: Option<DevicePlace>,
@@ -32,12 +32,12 @@ struct DevicePlace {
     name: String,
 }
 
-impl Place {
+impl VolumePaths {
     /// The location of a volume in the pod with this directory.
-    pub(crate) fn of(root: &Path, pod_dir: &Path, wanted: &Wanted) -> Self {
-        match &wanted.key.device {
+    pub(crate) fn of(root: &Path, pod_dir: &Path, pod_volume: &PodVolume) -> Self {
+        match &pod_volume.key.device {
             Some(name) => Self::of_device(root, pod_dir, name),
-            None => Self::of_mount(pod_dir, &wanted.spec_name),
+            None => Self::of_mount(pod_dir, &pod_volume.spec_name),
         }
     }
 
@@ -61,7 +61,7 @@ impl Place {
     }
 
     /// The path that the pod's containers get.
-    pub(crate) fn shown(&self) -> &Path {
+    pub(crate) fn container_path(&self) -> &Path {
         self.device.as_ref().map_or(&self.target, |device| &device.link)
     }
 
@@ -79,13 +79,13 @@ impl Place {
             return record::read(parent(&self.target));
         };
         match fs::symlink_metadata(&device.link) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Missing,
             Err(error) => return Found::Unreadable(error),
             Ok(_) => {}
         }
         match read_device(&device.record, &device.name) {
             // The link exists, so the volume may be published, but the missing record does not tell which volume it is.
-            Found::Nothing => Found::Unreadable(io::ErrorKind::NotFound.into()),
+            Found::Missing => Found::Unreadable(io::ErrorKind::NotFound.into()),
             found @ (Found::Record(_) | Found::Unreadable(_)) => found,
         }
     }
@@ -94,20 +94,20 @@ impl Place {
     pub(crate) fn key(&self) -> Option<VolumeKey> {
         match self.read() {
             Found::Record(Record { key, .. }) => Some(key),
-            Found::Nothing | Found::Unreadable(_) => None,
+            Found::Missing | Found::Unreadable(_) => None,
         }
     }
 
     /// Records that the volume may be published from now on.
-    pub(crate) fn prepare(&self, wanted: &Wanted, node: &str) -> io::Result<()> {
+    pub(crate) fn prepare(&self, pod_volume: &PodVolume, node: &str) -> io::Result<()> {
         make_directory(parent(&self.target))?;
         let Some(device) = &self.device else {
-            return record::write_published(wanted, &self.target, node);
+            return record::write_published(pod_volume, &self.target, node);
         };
         make_directory(&device.record)?;
-        record::write_device(wanted, &device.record, node)?;
+        record::write_device(pod_volume, &device.record, node)?;
         make_directory(parent(&device.link))?;
-        gone(fs::remove_file(&device.link))?;
+        ignore_not_found(fs::remove_file(&device.link))?;
         symlink(&self.target, &device.link)
     }
 
@@ -121,23 +121,23 @@ impl Place {
         match &self.device {
             None => record::remove(&self.target),
             Some(device) => {
-                gone(fs::remove_file(&self.target))?;
-                gone(fs::remove_file(&device.link))
+                ignore_not_found(fs::remove_file(&self.target))?;
+                ignore_not_found(fs::remove_file(&device.link))
             }
         }
     }
 }
 
 /// Records that a volume may be staged, and creates its staging directory.
-pub(crate) fn prepare_staging(wanted: &Wanted, root: &Path, node: &str) -> io::Result<()> {
-    let staging = wanted.key.staging(root);
+pub(crate) fn prepare_staging(pod_volume: &PodVolume, root: &Path, node: &str) -> io::Result<()> {
+    let staging = pod_volume.key.staging(root);
     make_directory(&staging)?;
-    let Some(name) = &wanted.key.device else {
-        return record::write_staged(&wanted.key, &staging);
+    let Some(name) = &pod_volume.key.device else {
+        return record::write_staged(&pod_volume.key, &staging);
     };
     let directory = device_record(root, name);
     make_directory(&directory)?;
-    record::write_device(wanted, &directory, node)
+    record::write_device(pod_volume, &directory, node)
 }
 
 /// Removes the files of an unstaged volume that no pod uses.
@@ -146,19 +146,19 @@ pub(crate) fn remove_staging(key: &VolumeKey, root: &Path) -> io::Result<()> {
     let Some(name) = &key.device else {
         return record::remove(&staging);
     };
-    gone(fs::remove_dir(&staging))?;
+    ignore_not_found(fs::remove_dir(&staging))?;
     remove_device(root, name)
 }
 
 /// Removes the directories of a block device that no pod uses.
 pub(crate) fn remove_device(root: &Path, name: &str) -> io::Result<()> {
     let record = device_record(root, name);
-    gone(fs::remove_dir(device_targets(root, name)))?;
+    ignore_not_found(fs::remove_dir(device_targets(root, name)))?;
     record::remove_record(&record)?;
     let directory = parent(&record);
     // A kubelet may have created it.
-    gone(fs::remove_dir(directory.join("dev")))?;
-    gone(fs::remove_dir(directory))
+    ignore_not_found(fs::remove_dir(directory.join("dev")))?;
+    ignore_not_found(fs::remove_dir(directory))
 }
 
 /// Reads the record of a block device.
@@ -168,18 +168,19 @@ fn read_device(directory: &Path, name: &str) -> Found {
             let key = VolumeKey { device: Some(name.to_owned()), ..record.key };
             Found::Record(Record { key, ..record })
         }
-        found @ (Found::Nothing | Found::Unreadable(_)) => found,
+        found @ (Found::Missing | Found::Unreadable(_)) => found,
     }
 }
 
 /// The locations of all volumes in the pod with this directory.
-pub(crate) fn of_pod(root: &Path, pod_dir: &Path) -> io::Result<Vec<Place>> {
+pub(crate) fn of_pod(root: &Path, pod_dir: &Path) -> io::Result<Vec<VolumePaths>> {
     let mounts = record::of_pod(pod_dir)?.into_iter();
-    let mounts = mounts.map(|directory| Place { target: directory.join("mount"), device: None });
+    let mounts =
+        mounts.map(|directory| VolumePaths { target: directory.join("mount"), device: None });
     let devices = directories(&devices_of_pod(pod_dir))?.into_iter();
     let devices = devices.map(|link| {
         let name = link.file_name().unwrap_or_default().to_string_lossy();
-        Place::of_device(root, pod_dir, &name)
+        VolumePaths::of_device(root, pod_dir, &name)
     });
     Ok(mounts.chain(devices).collect())
 }
@@ -216,45 +217,45 @@ mod tests {
     use crate::request::fixtures::wanted_device;
 
     #[test]
-    fn device_is_recorded_until_its_last_pod_is_gone() {
+    fn device_record_is_removed_with_last_pod() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         let pod = |uid: &str| root.join("pods").join(uid);
-        let wanted = wanted_device("pv");
-        let place = |uid: &str| Place::of(root, &pod(uid), &wanted);
-        assert!(matches!(place("u1").read(), Found::Nothing));
-        prepare_staging(&wanted, root, "n1").unwrap();
-        fs::write(wanted.key.staging(root).join("of-driver"), "").unwrap();
+        let pod_volume = wanted_device("pv");
+        let paths = |uid: &str| VolumePaths::of(root, &pod(uid), &pod_volume);
+        assert!(matches!(paths("u1").read(), Found::Missing));
+        prepare_staging(&pod_volume, root, "n1").unwrap();
+        fs::write(pod_volume.key.staging(root).join("of-driver"), "").unwrap();
         for uid in ["u1", "u2"] {
-            place(uid).prepare(&wanted, "n1").unwrap();
+            paths(uid).prepare(&pod_volume, "n1").unwrap();
             // Again, as after a crash of the agent.
-            place(uid).prepare(&wanted, "n1").unwrap();
-            assert_eq!(place(uid).key(), Some(wanted.key.clone()));
-            assert_eq!(of_pod(root, &pod(uid)).unwrap(), [place(uid)]);
+            paths(uid).prepare(&pod_volume, "n1").unwrap();
+            assert_eq!(paths(uid).key(), Some(pod_volume.key.clone()));
+            assert_eq!(of_pod(root, &pod(uid)).unwrap(), [paths(uid)]);
         }
-        assert_eq!(fs::read_link(place("u1").shown()).unwrap(), place("u1").target);
-        assert_eq!(recorded_devices(root).unwrap(), std::slice::from_ref(&wanted.key));
-        fs::write(&place("u1").target, "").unwrap();
-        place("u1").remove().unwrap();
-        assert!(matches!(place("u1").read(), Found::Nothing));
-        assert_eq!(place("u2").key(), Some(wanted.key.clone()));
-        place("u2").remove().unwrap();
-        assert!(remove_staging(&wanted.key, root).is_err(), "it may be staged");
-        fs::remove_file(wanted.key.staging(root).join("of-driver")).unwrap();
-        remove_staging(&wanted.key, root).unwrap();
+        assert_eq!(fs::read_link(paths("u1").container_path()).unwrap(), paths("u1").target);
+        assert_eq!(recorded_devices(root).unwrap(), std::slice::from_ref(&pod_volume.key));
+        fs::write(&paths("u1").target, "").unwrap();
+        paths("u1").remove().unwrap();
+        assert!(matches!(paths("u1").read(), Found::Missing));
+        assert_eq!(paths("u2").key(), Some(pod_volume.key.clone()));
+        paths("u2").remove().unwrap();
+        assert!(remove_staging(&pod_volume.key, root).is_err(), "it may be staged");
+        fs::remove_file(pod_volume.key.staging(root).join("of-driver")).unwrap();
+        remove_staging(&pod_volume.key, root).unwrap();
         assert_eq!(recorded_devices(root).unwrap(), []);
         assert_eq!(fs::read_dir(devices(root).0.join("staging")).unwrap().count(), 0);
         remove_device(root, "pv").unwrap();
     }
 
     #[test]
-    fn device_without_its_record_is_not_taken_for_none() {
+    fn device_without_record_is_unreadable() {
         let root = tempfile::tempdir().unwrap();
-        let wanted = wanted_device("pv");
-        let place = Place::of(root.path(), &root.path().join("pods/u1"), &wanted);
-        place.prepare(&wanted, "n1").unwrap();
+        let pod_volume = wanted_device("pv");
+        let paths = VolumePaths::of(root.path(), &root.path().join("pods/u1"), &pod_volume);
+        paths.prepare(&pod_volume, "n1").unwrap();
         record::remove_record(&device_record(root.path(), "pv")).unwrap();
-        assert!(matches!(place.read(), Found::Unreadable(_)));
+        assert!(matches!(paths.read(), Found::Unreadable(_)));
     }
 
     #[test]
