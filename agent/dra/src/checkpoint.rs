@@ -73,7 +73,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::claims::{Device, Key, Wanted};
+    use crate::claims::{Device, Key, RequiredClaim};
 
     /// Written by a kubelet.
     const OF_KUBELET: &str = include_str!("checkpoint/kubelet.json");
@@ -85,9 +85,9 @@ mod tests {
     fn claims() -> Claims {
         let drivers = ["gpu.example.com", "net.example.com"].map(str::to_owned);
         let uid = "067798be-454e-4be4-9047-1aa06aea63f7".to_owned();
-        let wanted = Wanted { key: key(), uid, drivers: drivers.into_iter().collect() };
+        let required = RequiredClaim { key: key(), uid, drivers: drivers.into_iter().collect() };
         let mut claims = Claims::default();
-        claims.add("139cdb46-f989-4f17-9561-ca10cfb509a6", &[wanted]).unwrap();
+        claims.add("139cdb46-f989-4f17-9561-ca10cfb509a6", &[required]).unwrap();
         let device = Device {
             pool: "worker-1".to_owned(),
             name: "gpu-0".to_owned(),
@@ -102,7 +102,7 @@ mod tests {
     #[rstest]
     #[case("", 0)]
     #[case("123456789", 0xcbf4_3926)]
-    fn checksum_is_that_of_ieee(#[case] text: &str, #[case] expected: u32) {
+    fn checksum_is_crc32_ieee(#[case] text: &str, #[case] expected: u32) {
         assert_eq!(crc32(text.as_bytes()), expected);
     }
 
@@ -136,7 +136,7 @@ mod tests {
     #[case::empty("")]
     #[case::cut_off(&OF_KUBELET[..100])]
     #[case::changed(r#"{"Data":"{}","Checksum":1}"#)]
-    fn damaged_file_is_not_taken_for_none(#[case] text: &str) {
+    fn decode_rejects_corrupt_checkpoint(#[case] text: &str) {
         assert!(decode(text).is_err());
     }
 }

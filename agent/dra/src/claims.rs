@@ -17,10 +17,10 @@ pub(crate) struct Claim {
     pub(crate) namespace: String,
     /// The uids of the pods that use it.
     #[serde(rename = "PodUIDs", default, deserialize_with = "or_default")]
-    pub(crate) pods: Map<String, InSet>,
+    pub(crate) pods: Map<String, Empty>,
     /// The drivers of its allocation, including those without devices in it.
     #[serde(rename = "DriverState", default, deserialize_with = "or_default")]
-    pub(crate) drivers: Map<String, OfDriver>,
+    pub(crate) drivers: Map<String, DriverDevices>,
     /// This agent's drivers have prepared it. A claim of an earlier agent is prepared again, because that agent may have been
     /// killed too soon.
     #[serde(skip)]
@@ -29,12 +29,12 @@ pub(crate) struct Claim {
 
 /// The value of each key in a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct InSet {}
+pub(crate) struct Empty {}
 
 /// The devices that a driver has prepared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct OfDriver {
+pub(crate) struct DriverDevices {
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) devices: Vec<Device>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Key {
 
 /// A claim that a pod needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct RequiredClaim {
     pub(crate) key: Key,
     pub(crate) uid: String,
     pub(crate) drivers: Set<String>,
@@ -117,8 +117,12 @@ impl Claims {
     ///
     /// # Errors
     /// If another claim of the same name still exists. Nothing is recorded then.
-    pub(crate) fn add(&mut self, pod: &str, wanted: &[Wanted]) -> Result<Vec<Claim>, String> {
-        for claim in wanted {
+    pub(crate) fn add(
+        &mut self,
+        pod: &str,
+        required: &[RequiredClaim],
+    ) -> Result<Vec<Claim>, String> {
+        for claim in required {
             if let Some(old) = self.0.get(&claim.key)
                 && old.uid != claim.uid
             {
@@ -129,15 +133,19 @@ impl Claims {
             }
         }
         let mut unprepared = Vec::new();
-        for claim in wanted {
+        for claim in required {
             let known = self.0.entry(claim.key.clone()).or_insert_with(|| Claim {
                 uid: claim.uid.clone(),
                 name: claim.key.name.clone(),
                 namespace: claim.key.namespace.clone(),
-                drivers: claim.drivers.iter().map(|it| (it.clone(), OfDriver::default())).collect(),
+                drivers: claim
+                    .drivers
+                    .iter()
+                    .map(|it| (it.clone(), DriverDevices::default()))
+                    .collect(),
                 ..Claim::default()
             });
-            known.pods.insert(pod.to_owned(), InSet {});
+            known.pods.insert(pod.to_owned(), Empty {});
             if !known.is_prepared {
                 unprepared.push(known.clone());
             }
@@ -148,7 +156,7 @@ impl Claims {
     /// Replaces the devices that a driver has prepared for a claim.
     pub(crate) fn set_devices(&mut self, key: &Key, driver: &str, devices: Vec<Device>) {
         if let Some(claim) = self.0.get_mut(key) {
-            claim.drivers.insert(driver.to_owned(), OfDriver { devices });
+            claim.drivers.insert(driver.to_owned(), DriverDevices { devices });
         }
     }
 
@@ -172,7 +180,7 @@ impl Claims {
 
     /// Removes a pod from claims that other pods use. Returns the claims that no other pod uses: the pod stays recorded until
     /// they are [removed](Self::remove).
-    pub(crate) fn leave(&mut self, pod: &str) -> Vec<Claim> {
+    pub(crate) fn remove_pod(&mut self, pod: &str) -> Vec<Claim> {
         let mut unused = Vec::new();
         for claim in self.0.values_mut().filter(|claim| claim.pods.contains_key(pod)) {
             if claim.pods.len() > 1 {
@@ -229,7 +237,7 @@ impl Claims {
     /// The prepared devices of a claim.
     pub(crate) fn prepared(&self, key: &Key) -> Option<PreparedClaim> {
         let claim = self.0.get(key)?;
-        let of_driver = |(driver, of_driver): (&String, &OfDriver)| -> Vec<PreparedDevice> {
+        let of_driver = |(driver, of_driver): (&String, &DriverDevices)| -> Vec<PreparedDevice> {
             let devices = of_driver.devices.iter().map(|device| PreparedDevice {
                 driver: driver.clone(),
                 pool: device.pool.clone(),
@@ -248,7 +256,7 @@ impl Claims {
 }
 
 /// A driver's answers about claims, by the claim's uid.
-pub(crate) type Answers<T> = Map<String, Result<T, String>>;
+pub(crate) type ClaimResults<T> = Map<String, Result<T, String>>;
 
 /// Matches the answers of a call to its claims.
 ///
@@ -256,12 +264,12 @@ pub(crate) type Answers<T> = Map<String, Result<T, String>>;
 /// The kubelet's error if a claim failed, or has no answer.
 pub(crate) fn check<T>(
     call: &str,
-    asked: &[Claim],
-    answers: Answers<T>,
+    requested: &[Claim],
+    answers: ClaimResults<T>,
 ) -> Result<Vec<(Key, T)>, String> {
     let mut found = Vec::new();
     for (uid, answer) in answers {
-        let Some(claim) = asked.iter().find(|claim| claim.uid == uid) else {
+        let Some(claim) = requested.iter().find(|claim| claim.uid == uid) else {
             return Err(format!("{call} returned result for unknown claim UID {uid}"));
         };
         match answer {
@@ -271,7 +279,7 @@ pub(crate) fn check<T>(
             }
         }
     }
-    match asked.len().saturating_sub(found.len()) {
+    match requested.len().saturating_sub(found.len()) {
         0 => Ok(found),
         skipped => Err(format!("{call} skipped {skipped} ResourceClaims")),
     }

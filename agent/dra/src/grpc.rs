@@ -13,8 +13,8 @@ use cri::{dra as wire, drahealth};
 use plugins::{CallError, connect, within};
 use tonic::{Request, Status, Streaming};
 
-use crate::claims::{Answers, Claim, Device};
-use crate::health::{DeviceHealth, Health, TIMEOUT, shortened};
+use crate::claims::{Claim, ClaimResults, Device};
+use crate::health::{DeviceHealth, Health, TIMEOUT, truncated};
 use crate::services::Service;
 
 /// The timeout of a call.
@@ -32,7 +32,7 @@ impl Plugin {
     pub(crate) async fn prepare(
         &self,
         claims: &[Claim],
-    ) -> Result<Answers<Vec<Device>>, CallError> {
+    ) -> Result<ClaimResults<Vec<Device>>, CallError> {
         let request = wire::NodePrepareResourcesRequest { claims: named(claims) };
         let path = self.service.prepare_path();
         let answer: wire::NodePrepareResourcesResponse = self.call(request, path).await?;
@@ -44,7 +44,7 @@ impl Plugin {
     }
 
     /// Unprepares claims.
-    pub(crate) async fn unprepare(&self, claims: &[Claim]) -> Result<Answers<()>, CallError> {
+    pub(crate) async fn unprepare(&self, claims: &[Claim]) -> Result<ClaimResults<()>, CallError> {
         let request = wire::NodeUnprepareResourcesRequest { claims: named(claims) };
         let path = self.service.unprepare_path();
         let answer: wire::NodeUnprepareResourcesResponse = self.call(request, path).await?;
@@ -101,7 +101,7 @@ fn health(device: drahealth::DeviceHealth) -> DeviceHealth {
         device: named.device_name,
         health,
         timeout: if seconds == 0 { TIMEOUT } else { Duration::from_secs(seconds) },
-        message: shortened(device.message),
+        message: truncated(device.message),
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct DeviceHealth {
 }
 
 /// Truncates a message to the length that a status allows.
-pub(crate) fn shortened(message: String) -> String {
+pub(crate) fn truncated(message: String) -> String {
     if message.len() <= MESSAGE {
         return message;
     }
@@ -130,11 +130,11 @@ impl Healths {
 }
 
 /// The checkpoint: devices by driver.
-type File = Map<String, OfDriver>;
+type File = Map<String, DriverHealth>;
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct OfDriver {
+struct DriverHealth {
     /// By pool and device name, separated by a slash.
     devices: Map<String, Saved>,
 }
@@ -164,7 +164,7 @@ pub(crate) fn encode(healths: &Healths, now: (Instant, Timestamp)) -> Result<Str
         health_check_timeout: received.report.timeout.as_nanos().try_into().unwrap_or(u64::MAX),
         message: received.report.message.clone(),
     };
-    let of_driver = |devices: &Map<(String, String), Received>| OfDriver {
+    let of_driver = |devices: &Map<(String, String), Received>| DriverHealth {
         devices: devices
             .iter()
             .map(|((pool, device), received)| (format!("{pool}/{device}"), saved(received)))
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn health_is_that_of_the_last_report_until_its_time_has_passed() {
+    fn health_of_last_report_lasts_until_timeout() {
         let (mut healths, start) = (Healths::default(), Instant::now());
         let of = |healths: &Healths, name: &str| healths.of("d", "node", name).0;
         let both = || vec![device("a", Health::Healthy, 30), device("b", Health::Healthy, 5)];
@@ -256,7 +256,7 @@ mod tests {
     #[rstest]
     #[case::message(|it: &mut DeviceHealth| it.message = "hot".to_owned())]
     #[case::timeout(|it: &mut DeviceHealth| it.timeout = Duration::MAX)]
-    fn change_of_anything_in_a_report_is_one(#[case] change: fn(&mut DeviceHealth)) {
+    fn changed_field_of_a_report_is_a_change(#[case] change: fn(&mut DeviceHealth)) {
         let (mut healths, now) = (Healths::default(), Instant::now());
         let mut report = device("a", Health::Healthy, 30);
         assert!(healths.report("d", vec![report.clone()], now));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn driver_that_is_cleared_leaves_the_others() {
+    fn clear_keeps_health_of_other_drivers() {
         let (mut healths, now) = (Healths::default(), Instant::now());
         for driver in ["d", "e"] {
             healths.report(driver, vec![device("a", Health::Healthy, 30)], now);
@@ -281,18 +281,18 @@ mod tests {
     #[rstest]
     #[case(1024, 1024)]
     #[case(1025, 1024)]
-    fn long_messages_are_cut(#[case] length: usize, #[case] expected: usize) {
-        let short = shortened("x".repeat(length));
+    fn long_messages_are_truncated(#[case] length: usize, #[case] expected: usize) {
+        let short = truncated("x".repeat(length));
         assert_eq!((short.len(), short.ends_with("...")), (expected, length > expected));
         // It does not split a character.
-        assert_eq!(shortened("ü".repeat(600)).len(), 1023);
+        assert_eq!(truncated("ü".repeat(600)).len(), 1023);
     }
 
     /// Encoded with the types of kubelet 1.36.2.
     const OF_KUBELET: &str = r#"{"d":{"Devices":{"node/a":{"PoolName":"node","DeviceName":"a","Health":"Unhealthy","LastUpdated":"2026-01-02T03:04:05.678901234Z","HealthCheckTimeout":10000000000,"Message":"hot"}}}}"#;
 
     #[test]
-    fn file_is_that_of_a_kubelet() {
+    fn checkpoint_has_the_kubelets_format() {
         let wrote: Timestamp = "2026-01-02T03:04:05.678901234Z".parse().unwrap();
         let now = Instant::now() + seconds(100);
         let read = decode(OF_KUBELET, (now, wrote)).unwrap();

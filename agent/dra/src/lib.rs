@@ -6,8 +6,8 @@
 //! | `operations` | prepares claims before a pod starts, and unprepares them after it has ended |
 //! | `references` ◆ | the claims that pods and containers name, and whether the pod may use them |
 //! | `claims` ◆, `store`, `checkpoint` ◆ | which pods use which claims, and the prepared devices, in memory and in the kubelet's file |
-//! | `slices`, `wipes` ◆ | deletes the ResourceSlices of unreachable drivers |
-//! | `watching`, `health` ◆ | follows the health of devices that drivers report, and saves it in the kubelet's file |
+//! | `slices`, `slice_deletions` ◆ | deletes the ResourceSlices of unreachable drivers |
+//! | `monitor`, `health` ◆ | follows the health of devices that drivers report, and saves it in the kubelet's file |
 //! | `measured` | durations of operations and calls |
 //! | [`ClaimCluster`] | the interface to the cluster, which another package implements |
 //!
@@ -30,14 +30,14 @@ mod cluster;
 mod grpc;
 mod health;
 mod measured;
+mod monitor;
 mod operations;
 mod references;
 mod registry;
 mod services;
+mod slice_deletions;
 mod slices;
 mod store;
-mod watching;
-mod wipes;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -56,11 +56,11 @@ use tokio::time::{MissedTickBehavior, interval};
 pub use cluster::ClaimCluster;
 
 use claims::{Claim, Key};
-use measured::Measured;
+use measured::Durations;
+use monitor::HealthMonitor;
 use operations::{Locks, Operations};
 use registry::{DriverHandler, Registry};
 use store::Store;
-use watching::Watching;
 
 /// The interval between searches for prepared claims of pods that no longer exist.
 const RECONCILE: Duration = Duration::from_secs(60);
@@ -69,7 +69,7 @@ const RECONCILE: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct NodeClaims {
     operations: Arc<Operations>,
-    health: Arc<Watching>,
+    health: Arc<HealthMonitor>,
 }
 
 impl NodeClaims {
@@ -81,9 +81,9 @@ impl NodeClaims {
     pub fn open(root_dir: &Path, cluster: Arc<dyn ClaimCluster>) -> Result<Self, String> {
         let (registry, locks) = (Arc::new(Registry::default()), Locks::default());
         let store = Store::open(root_dir)?;
-        let measures = Measured::default();
+        let measures = Durations::default();
         let operations = Operations { registry, store, cluster, locks, measures };
-        Ok(Self { operations: Arc::new(operations), health: Watching::open(root_dir) })
+        Ok(Self { operations: Arc::new(operations), health: HealthMonitor::open(root_dir) })
     }
 
     /// The handler that registers drivers.
@@ -96,7 +96,7 @@ impl NodeClaims {
     /// Unprepares the claims of pods that no longer exist, and deletes the ResourceSlices of unreachable drivers, until the
     /// future is dropped.
     pub async fn run(self, agent: AgentView) {
-        let slices = slices::keep(
+        let slices = slices::run(
             Arc::clone(&self.operations.registry),
             Arc::clone(&self.operations.cluster),
         );
@@ -114,19 +114,21 @@ impl NodeClaims {
             // The order matters: each listed pod that still runs is among the active pods, which are read later.
             let users = self.operations.store.claims().pods();
             let active: Set<PodUid> = agent.active_uids().into_iter().collect();
-            self.undo(users.iter().filter(|pod| !active.contains(&PodUid::new(pod.as_str()))))
-                .await;
+            self.unprepare_removed(
+                users.iter().filter(|pod| !active.contains(&PodUid::new(pod.as_str()))),
+            )
+            .await;
         }
     }
 
     /// Unprepares the claims of pods that no longer exist.
-    async fn undo(&self, gone: impl Iterator<Item = &String>) {
-        for pod in gone {
+    async fn unprepare_removed(&self, removed: impl Iterator<Item = &String>) {
+        for pod in removed {
             if let Err(error) = Arc::clone(&self.operations).unprepare(pod).await {
                 tracing::warn!(
                     pod,
                     error,
-                    "failed to undo the preparation of ResourceClaims of a pod that is gone; will retry"
+                    "failed to unprepare ResourceClaims of a deleted pod; will retry"
                 );
             }
         }

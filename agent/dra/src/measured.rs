@@ -30,9 +30,9 @@ const BOUNDS: &[f64] = &[
 
 /// The durations of operations and calls.
 #[derive(Debug, Default)]
-pub(crate) struct Measured(Mutex<ClaimMeasures>);
+pub(crate) struct Durations(Mutex<ClaimMeasures>);
 
-impl Measured {
+impl Durations {
     /// Measures an operation of the agent, by the kubelet's name.
     pub(crate) async fn operation<E>(
         &self,

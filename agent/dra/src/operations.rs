@@ -10,9 +10,9 @@ use api::pod::Pod;
 use compact::{Map, Set};
 use tokio::sync::OwnedMutexGuard;
 
-use crate::claims::{Claim, Key, Wanted, check};
+use crate::claims::{Claim, Key, RequiredClaim, check};
 use crate::cluster::ClaimCluster;
-use crate::measured::Measured;
+use crate::measured::Durations;
 use crate::references::{self, of_pod};
 use crate::registry::Registry;
 use crate::store::Store;
@@ -23,12 +23,12 @@ pub(crate) struct Operations {
     pub(crate) store: Store,
     pub(crate) cluster: Arc<dyn ClaimCluster>,
     pub(crate) locks: Locks,
-    pub(crate) measures: Measured,
+    pub(crate) measures: Durations,
 }
 
 /// The key of a lock: a pod, or a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Subject {
+pub(crate) enum LockKey {
     /// The pod's uid.
     Pod(String),
     Claim(Key),
@@ -36,16 +36,16 @@ pub(crate) enum Subject {
 
 /// The locks of operations in progress.
 #[derive(Debug, Default)]
-pub(crate) struct Locks(Mutex<Map<Subject, Arc<tokio::sync::Mutex<()>>>>);
+pub(crate) struct Locks(Mutex<Map<LockKey, Arc<tokio::sync::Mutex<()>>>>);
 
 impl Locks {
     /// Acquires the lock of a pod or claim, after all earlier callers.
-    async fn lock(&self, subject: Subject) -> OwnedMutexGuard<()> {
+    async fn lock(&self, key: LockKey) -> OwnedMutexGuard<()> {
         let lock = {
             let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             // Remove locks that only this map references: no operation holds or awaits them.
             held.retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(held.entry(subject).or_default())
+            Arc::clone(held.entry(key).or_default())
         };
         lock.lock_owned().await
     }
@@ -55,7 +55,7 @@ impl Locks {
         let keys: Set<Key> = keys.collect();
         let mut guards = Vec::new();
         for key in keys.iter() {
-            guards.push(self.lock(Subject::Claim(key.clone())).await);
+            guards.push(self.lock(LockKey::Claim(key.clone())).await);
         }
         guards
     }
@@ -65,22 +65,22 @@ impl Operations {
     /// Prepares the claims of a pod. Once it may call drivers, it runs to completion even if its caller is dropped.
     pub(crate) async fn prepare(self: Arc<Self>, pod: &Pod) -> Result<(), String> {
         let uid = pod.uid().as_str().to_owned();
-        let turn = self.locks.lock(Subject::Pod(uid.clone())).await;
-        let wanted = self.wanted(pod).await?;
-        if wanted.is_empty() {
+        let turn = self.locks.lock(LockKey::Pod(uid.clone())).await;
+        let required = self.required(pod).await?;
+        if required.is_empty() {
             return Ok(());
         }
         let operation = async move {
             let _turn = turn;
-            self.prepare_all(&uid, &wanted).await
+            self.prepare_all(&uid, &required).await
         };
-        to_the_end(operation).await
+        run_to_completion(operation).await
     }
 
     /// Gets the claims of a pod from the cluster. If the pod may not use one of them, or a driver is missing, nothing is
     /// recorded, so nothing needs to be unprepared.
-    async fn wanted(&self, pod: &Pod) -> Result<Vec<Wanted>, String> {
-        let mut wanted = Vec::new();
+    async fn required(&self, pod: &Pod) -> Result<Vec<RequiredClaim>, String> {
+        let mut required = Vec::new();
         for reference in of_pod(pod)? {
             let name = &reference.name;
             let found = self.cluster.claim(pod.namespace(), name).await;
@@ -90,28 +90,28 @@ impl Operations {
             for driver in drivers.iter() {
                 self.registry.plugin(driver)?;
             }
-            wanted.push(Wanted {
+            required.push(RequiredClaim {
                 key: Key { namespace: pod.namespace().to_owned(), name: name.clone() },
                 uid: claim.metadata.uid.unwrap_or_default(),
                 drivers,
             });
         }
-        Ok(wanted)
+        Ok(required)
     }
 
-    async fn prepare_all(&self, pod: &str, wanted: &[Wanted]) -> Result<(), String> {
-        let _claims = self.locks.lock_claims(wanted.iter().map(|claim| claim.key.clone())).await;
-        let unprepared = self.store.change("cache", |claims| claims.add(pod, wanted))?;
+    async fn prepare_all(&self, pod: &str, required: &[RequiredClaim]) -> Result<(), String> {
+        let _claims = self.locks.lock_claims(required.iter().map(|claim| claim.key.clone())).await;
+        let unprepared = self.store.change("cache", |claims| claims.add(pod, required))?;
         if unprepared.is_empty() {
             return Ok(());
         }
         let mut prepared = Vec::new();
-        for (driver, asked) in by_driver(&unprepared) {
+        for (driver, requested) in by_driver(&unprepared) {
             let plugin = self.registry.plugin(&driver)?;
             let path = plugin.service.prepare_path();
-            let answers = self.measures.call(&driver, path, plugin.prepare(&asked)).await;
+            let answers = self.measures.call(&driver, path, plugin.prepare(&requested)).await;
             let answers = answers.map_err(|error| format!("NodePrepareResources: {error}"))?;
-            for (key, devices) in check("NodePrepareResources", &asked, answers)? {
+            for (key, devices) in check("NodePrepareResources", &requested, answers)? {
                 prepared.push((key, driver.clone(), devices));
             }
         }
@@ -127,7 +127,7 @@ impl Operations {
     /// Unprepares the claims of a pod, except those that other pods use.
     pub(crate) async fn unprepare(self: Arc<Self>, pod: &str) -> Result<(), String> {
         let uid = pod.to_owned();
-        let turn = self.locks.lock(Subject::Pod(uid.clone())).await;
+        let turn = self.locks.lock(LockKey::Pod(uid.clone())).await;
         if self.store.claims().of_pod(&uid).is_empty() {
             return Ok(());
         }
@@ -135,22 +135,22 @@ impl Operations {
             let _turn = turn;
             self.unprepare_all(&uid).await
         };
-        to_the_end(operation).await
+        run_to_completion(operation).await
     }
 
     async fn unprepare_all(&self, pod: &str) -> Result<(), String> {
         let used = self.store.claims().of_pod(pod);
         let _claims = self.locks.lock_claims(used.into_iter()).await;
-        let unused = self.store.change("state", |claims| Ok(claims.leave(pod)))?;
+        let unused = self.store.change("state", |claims| Ok(claims.remove_pod(pod)))?;
         if unused.is_empty() {
             return Ok(());
         }
-        for (driver, asked) in by_driver(&unused) {
+        for (driver, requested) in by_driver(&unused) {
             let plugin = self.registry.plugin(&driver)?;
             let path = plugin.service.unprepare_path();
-            let answers = self.measures.call(&driver, path, plugin.unprepare(&asked)).await;
+            let answers = self.measures.call(&driver, path, plugin.unprepare(&requested)).await;
             let answers = answers.map_err(|error| format!("NodeUnprepareResources: {error}"))?;
-            check("NodeUnprepareResources", &asked, answers)?;
+            check("NodeUnprepareResources", &requested, answers)?;
         }
         self.store.change("state", |claims| {
             unused.iter().for_each(|claim| claims.remove(&claim.key()));
@@ -171,9 +171,9 @@ fn by_driver(claims: &[Claim]) -> Map<String, Vec<Claim>> {
 }
 
 /// Runs an operation to completion even if its caller is dropped, because a driver does not stop either.
-async fn to_the_end(
+async fn run_to_completion(
     operation: impl Future<Output = Result<(), String>> + Send + 'static,
 ) -> Result<(), String> {
     let done = tasks::spawn(operation).await;
-    done.unwrap_or_else(|error| Err(format!("the operation ended early: {error}")))
+    done.unwrap_or_else(|error| Err(format!("operation panicked: {error}")))
 }

@@ -12,15 +12,15 @@ use plugins::{PluginHandler, PluginInfo};
 use tokio::sync::watch;
 
 use crate::grpc::Plugin;
+use crate::monitor::HealthMonitor;
 use crate::services::{Service, choose};
-use crate::watching::Watching;
 
 /// A registered plugin.
 #[derive(Clone, Debug)]
 struct Registered {
     plugin: Plugin,
     /// The last connection attempt succeeded.
-    is_reached: bool,
+    is_reachable: bool,
 }
 
 /// All registered plugins, by driver. A driver without plugins was deregistered.
@@ -42,8 +42,8 @@ impl Registry {
         }
         let drivers = self.lock();
         let plugins = drivers.get(driver).map(Vec::as_slice).unwrap_or_default();
-        let reached = plugins.iter().rev().find(|it| it.is_reached).or(plugins.last());
-        let found = reached.map(|it| it.plugin.clone());
+        let registered = plugins.iter().rev().find(|it| it.is_reachable).or(plugins.last());
+        let found = registered.map(|it| it.plugin.clone());
         found.ok_or_else(|| format!("DRA driver {driver} is not registered"))
     }
 
@@ -60,7 +60,7 @@ impl Registry {
                 "endpoint {endpoint} already registered for DRA driver plugin {driver}"
             ));
         }
-        plugins.push(Registered { plugin, is_reached: true });
+        plugins.push(Registered { plugin, is_reachable: true });
         drop(drivers);
         self.changed();
         Ok(())
@@ -81,11 +81,11 @@ impl Registry {
     }
 
     /// Records whether the plugin at an endpoint is reachable.
-    pub(crate) fn reached(&self, endpoint: &Path, is_reached: bool) {
+    pub(crate) fn set_reachable(&self, endpoint: &Path, is_reachable: bool) {
         for registered in self.lock().values_mut().flatten() {
-            if registered.plugin.endpoint == endpoint && registered.is_reached != is_reached {
-                tracing::info!(endpoint = %endpoint.display(), is_reached, "connection to plugin changed");
-                registered.is_reached = is_reached;
+            if registered.plugin.endpoint == endpoint && registered.is_reachable != is_reachable {
+                tracing::info!(endpoint = %endpoint.display(), is_reachable, "plugin reachability changed");
+                registered.is_reachable = is_reachable;
             }
         }
     }
@@ -93,7 +93,8 @@ impl Registry {
     /// The drivers without a reachable plugin that were registered at some time.
     pub(crate) fn missing(&self) -> Set<String> {
         let drivers = self.lock();
-        let missing = drivers.iter().filter(|(_, plugins)| !plugins.iter().any(|it| it.is_reached));
+        let missing =
+            drivers.iter().filter(|(_, plugins)| !plugins.iter().any(|it| it.is_reachable));
         missing.map(|(driver, _)| driver.clone()).collect()
     }
 
@@ -114,7 +115,7 @@ impl Registry {
 /// Adds and removes plugins in the registry, and follows the health that they report.
 pub(crate) struct DriverHandler {
     pub(crate) registry: Arc<Registry>,
-    pub(crate) health: Arc<Watching>,
+    pub(crate) health: Arc<HealthMonitor>,
 }
 
 fn service(plugin: &PluginInfo) -> Result<Service, String> {
@@ -144,7 +145,7 @@ impl PluginHandler for DriverHandler {
     async fn deregister(&self, plugin: &PluginInfo) {
         self.registry.remove(&plugin.name, &plugin.endpoint);
         self.health.stop(&plugin.name, &plugin.endpoint).await;
-        tracing::info!(driver = plugin.name, socket = %plugin.socket.display(), "driver is gone");
+        tracing::info!(driver = plugin.name, socket = %plugin.socket.display(), "deregistered driver");
     }
 }
 
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn last_plugin_of_a_driver_that_is_reached_is_called() {
+    fn plugin_is_the_last_reachable_one() {
         let registry = Registry::default();
         let missing = registry.plugin("d");
         assert_eq!(missing, Err("DRA driver d is not registered".to_owned()));
@@ -170,12 +171,12 @@ mod tests {
         let expected = "endpoint /1.sock already registered for DRA driver plugin d";
         assert_eq!(again, Err(expected.to_owned()));
         assert_eq!(registry.plugin("d"), Ok(plugin("/2.sock")));
-        registry.reached(Path::new("/2.sock"), false);
+        registry.set_reachable(Path::new("/2.sock"), false);
         assert_eq!(registry.plugin("d"), Ok(plugin("/1.sock")));
-        registry.reached(Path::new("/1.sock"), false);
+        registry.set_reachable(Path::new("/1.sock"), false);
         assert_eq!(registry.plugin("d"), Ok(plugin("/2.sock")));
         assert!(registry.missing().contains("d"));
-        registry.reached(Path::new("/1.sock"), true);
+        registry.set_reachable(Path::new("/1.sock"), true);
         assert!(!registry.missing().contains("d"));
         registry.remove("d", Path::new("/1.sock"));
         registry.remove("d", Path::new("/2.sock"));

@@ -74,7 +74,7 @@ mod tests {
     #[case(&["v1beta1.DRAPlugin", "v1.DRAPlugin"], Some(Service::V1beta1))]
     #[case(&["v1alpha4.Node", "1.0.0"], None)]
     #[case(&[], None)]
-    fn driver_is_called_by_the_first_service_that_is_known(
+    fn choose_returns_newest_supported_service(
         #[case] offered: &[&str],
         #[case] expected: Option<Service>,
     ) {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_are_refused_in_the_words_of_a_kubelet() {
+    fn choose_rejects_drivers_with_the_kubelets_error() {
         let begin = "invalid supported gRPC versions of DRA driver plugin d at endpoint /d.sock: ";
         let why = "empty list of supported gRPC services (aka supported versions)";
         assert_eq!(choose("d", "/d.sock", &[]), Err(format!("{begin}{why}")));

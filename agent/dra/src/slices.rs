@@ -8,23 +8,23 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::cluster::ClaimCluster;
 use crate::registry::Registry;
-use crate::wipes::Wipes;
+use crate::slice_deletions::SliceDeletions;
 
 /// The interval between connection attempts to plugins. The socket of a killed plugin stays on disk.
-const LOOK: Duration = Duration::from_secs(5);
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The timeout of a connection attempt.
-const DIAL: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Deletes ResourceSlices until the future is dropped.
-pub(crate) async fn keep(registry: Arc<Registry>, cluster: Arc<dyn ClaimCluster>) {
+pub(crate) async fn run(registry: Arc<Registry>, cluster: Arc<dyn ClaimCluster>) {
     let mut changes = registry.changes();
-    let mut wipes = Wipes::new(Instant::now().into_std());
+    let mut slice_deletions = SliceDeletions::new(Instant::now().into_std());
     loop {
-        let has_plugins = look(&registry).await;
+        let has_plugins = probe(&registry).await;
         let now = Instant::now().into_std();
-        wipes.follow(&registry.missing(), now);
-        for driver in wipes.due(now) {
+        slice_deletions.follow(&registry.missing(), now);
+        for driver in slice_deletions.due(now) {
             let deleted = cluster.delete_slices(driver.as_deref()).await;
             match &deleted {
                 Ok(()) => tracing::info!(driver, "deleted the node's ResourceSlices"),
@@ -32,11 +32,11 @@ pub(crate) async fn keep(registry: Arc<Registry>, cluster: Arc<dyn ClaimCluster>
                     tracing::debug!(driver, error, "failed to delete ResourceSlices; will retry");
                 }
             }
-            wipes.ended(&driver, deleted.is_ok(), Instant::now().into_std());
+            slice_deletions.ended(&driver, deleted.is_ok(), Instant::now().into_std());
         }
-        let next = wipes.next().map(Instant::from_std);
+        let next = slice_deletions.next().map(Instant::from_std);
         tokio::select! {
-            () = sleep(LOOK), if has_plugins => {}
+            () = sleep(PROBE_INTERVAL), if has_plugins => {}
             () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             // It cannot fail: the registry owns the sender.
             Ok(()) = changes.changed() => {}
@@ -45,11 +45,11 @@ pub(crate) async fn keep(registry: Arc<Registry>, cluster: Arc<dyn ClaimCluster>
 }
 
 /// Records which plugins are reachable. Returns whether there are any plugins.
-async fn look(registry: &Registry) -> bool {
+async fn probe(registry: &Registry) -> bool {
     let endpoints = registry.endpoints();
     for endpoint in &endpoints {
-        let dialed = timeout(DIAL, UnixStream::connect(endpoint)).await;
-        registry.reached(endpoint, matches!(dialed, Ok(Ok(_))));
+        let dialed = timeout(CONNECT_TIMEOUT, UnixStream::connect(endpoint)).await;
+        registry.set_reachable(endpoint, matches!(dialed, Ok(Ok(_))));
     }
     !endpoints.is_empty()
 }

@@ -24,7 +24,7 @@ use plugin::{DRIVER, Running, Script};
 struct FakeCluster {
     claims: Mutex<Map<String, ResourceClaim>>,
     deleted: Mutex<Vec<Option<String>>>,
-    is_away: Mutex<bool>,
+    is_unavailable: Mutex<bool>,
 }
 
 #[async_trait]
@@ -36,12 +36,12 @@ impl ClaimCluster for FakeCluster {
 
     async fn delete_slices(&self, driver: Option<&str>) -> Result<(), String> {
         self.deleted.lock().unwrap().push(driver.map(str::to_owned));
-        if *self.is_away.lock().unwrap() { Err("away".to_owned()) } else { Ok(()) }
+        if *self.is_unavailable.lock().unwrap() { Err("away".to_owned()) } else { Ok(()) }
     }
 }
 
 /// A node, a cluster and a driver.
-struct Scene {
+struct TestNode {
     claims: NodeClaims,
     cluster: Arc<FakeCluster>,
     script: Script,
@@ -49,7 +49,7 @@ struct Scene {
     root: TempDir,
 }
 
-impl Scene {
+impl TestNode {
     /// A node with a registered driver.
     async fn new() -> Self {
         let mut scene = Self::without_driver();
@@ -137,8 +137,8 @@ fn pod(uid: &str, claims: &[&str]) -> Pod {
 }
 
 #[tokio::test]
-async fn claim_is_prepared_once_and_undone_after_its_last_pod() {
-    let scene = Scene::new().await;
+async fn claim_is_prepared_once_and_unprepared_after_its_last_pod() {
+    let scene = TestNode::new().await;
     let (p, q) = (pod("p", &["r", "s"]), pod("q", &["r"]));
     for pod in [&p, &p, &q] {
         scene.prepare(pod).await.unwrap();
@@ -156,8 +156,8 @@ async fn claim_is_prepared_once_and_undone_after_its_last_pod() {
 }
 
 #[tokio::test]
-async fn pods_that_start_together_share_one_preparation() {
-    let scene = Scene::new().await;
+async fn concurrent_pods_share_one_preparation() {
+    let scene = TestNode::new().await;
     let (p, q) = (pod("p", &["r", "s"]), pod("q", &["s", "r"]));
     scene.script.set(|state| state.holds = true);
     let release = async {
@@ -172,7 +172,7 @@ async fn pods_that_start_together_share_one_preparation() {
 
 #[tokio::test]
 async fn container_gets_the_devices_of_its_requests() {
-    let scene = Scene::new().await;
+    let scene = TestNode::new().await;
     let device = |request: &str, name: &str| (vec![request.to_owned()], name.to_owned());
     let devices = vec![device("x", "e.com/gpu=0"), device("y", "e.com/gpu=1")];
     scene.script.set(|state| drop(state.devices.insert("1".to_owned(), devices)));
@@ -210,11 +210,11 @@ async fn container_gets_the_devices_of_its_requests() {
     "NodePrepareResources skipped 1 ResourceClaims"
 )]
 #[tokio::test]
-async fn claim_that_failed_is_tried_again(
+async fn failed_preparation_is_retried(
     #[case] fail: fn(&mut plugin::State),
     #[case] expected: &str,
 ) {
-    let scene = Scene::new().await;
+    let scene = TestNode::new().await;
     let p = pod("p", &["r"]);
     scene.script.set(fail);
     let error = scene.prepare(&p).await.unwrap_err();
@@ -229,12 +229,12 @@ async fn claim_that_failed_is_tried_again(
 #[case::no_claim("p", &["x"], "fetch ResourceClaim x: resourceclaims.resource.k8s.io \"x\" not found")]
 #[case::not_reserved("z", &["r"], "pod z (z) is not allowed to use ResourceClaim r (1)")]
 #[tokio::test]
-async fn pod_that_cannot_have_its_claims_leaves_nothing_to_undo(
+async fn rejected_pod_leaves_nothing_to_unprepare(
     #[case] uid: &str,
     #[case] claims: &[&str],
     #[case] expected: &str,
 ) {
-    let scene = Scene::without_driver();
+    let scene = TestNode::without_driver();
     let before = fs::read(scene.file()).unwrap();
     let error = scene.prepare(&pod(uid, claims)).await.unwrap_err();
     assert_eq!(error, format!("prepare dynamic resources: {expected}"));
@@ -243,8 +243,8 @@ async fn pod_that_cannot_have_its_claims_leaves_nothing_to_undo(
 }
 
 #[tokio::test]
-async fn agent_that_starts_again_knows_what_is_prepared() {
-    let mut scene = Scene::new().await;
+async fn restarted_agent_knows_prepared_claims() {
+    let mut scene = TestNode::new().await;
     let p = pod("p", &["r"]);
     scene.prepare(&p).await.unwrap();
     let whole = json!([{"name": "a"}]);
@@ -259,8 +259,8 @@ async fn agent_that_starts_again_knows_what_is_prepared() {
 }
 
 #[tokio::test]
-async fn agent_that_was_killed_while_it_prepared_undoes_that_when_the_pod_is_gone() {
-    let mut scene = Scene::new().await;
+async fn restarted_agent_unprepares_interrupted_preparation_of_deleted_pod() {
+    let mut scene = TestNode::new().await;
     scene.script.set(|state| state.holds = true);
     let p = pod("p", &["r"]);
     let call = timeout(Duration::from_millis(300), scene.prepare(&p));
@@ -269,13 +269,13 @@ async fn agent_that_was_killed_while_it_prepared_undoes_that_when_the_pod_is_gon
     assert!(text.contains("\\\"PodUIDs\\\":{\\\"p\\\":{}}"), "{text}");
     scene.script.set(|state| state.holds = false);
     scene.restart().await;
-    scene.claims.undo(["p".to_owned()].iter()).await;
+    scene.claims.unprepare_removed(["p".to_owned()].iter()).await;
     assert_eq!(scene.script.calls(), ["prepare 1", "unprepare 1"]);
 }
 
 #[tokio::test]
-async fn preparation_that_is_given_up_ends_before_it_is_undone() {
-    let scene = Scene::new().await;
+async fn cancelled_preparation_completes_before_it_is_unprepared() {
+    let scene = TestNode::new().await;
     scene.script.set(|state| state.holds = true);
     let p = pod("p", &["r"]);
     let call = timeout(Duration::from_millis(100), scene.prepare(&p));
@@ -291,8 +291,8 @@ async fn preparation_that_is_given_up_ends_before_it_is_undone() {
 }
 
 #[tokio::test]
-async fn claim_stays_in_the_file_until_its_driver_has_undone_it() {
-    let mut scene = Scene::new().await;
+async fn claim_stays_in_checkpoint_until_driver_unprepares_it() {
+    let mut scene = TestNode::new().await;
     scene.prepare(&pod("p", &["r"])).await.unwrap();
     scene.script.set(|state| drop(state.claim_fails.insert("1".to_owned(), "busy".to_owned())));
     let busy =
@@ -309,8 +309,8 @@ async fn claim_stays_in_the_file_until_its_driver_has_undone_it() {
 }
 
 #[tokio::test]
-async fn claim_that_was_made_anew_waits_for_the_old_one() {
-    let scene = Scene::new().await;
+async fn recreated_claim_waits_for_unprepare_of_its_predecessor() {
+    let scene = TestNode::new().await;
     scene.prepare(&pod("p", &["r"])).await.unwrap();
     scene.claim("r", "3");
     let q = pod("q", &["r"]);
@@ -323,8 +323,8 @@ async fn claim_that_was_made_anew_waits_for_the_old_one() {
 }
 
 #[tokio::test]
-async fn driver_of_the_version_before_is_called_by_its_own_service() {
-    let mut scene = Scene::without_driver();
+async fn v1beta1_driver_is_called_by_its_service() {
+    let mut scene = TestNode::without_driver();
     scene.start_driver("v1beta1").await;
     scene.prepare(&pod("p", &["r"])).await.unwrap();
     scene.unprepare("p").await.unwrap();
@@ -332,7 +332,7 @@ async fn driver_of_the_version_before_is_called_by_its_own_service() {
 }
 
 #[test]
-fn damaged_file_is_refused_and_kept() {
+fn corrupt_checkpoint_is_rejected_and_kept() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("dra_manager_state");
     fs::write(&file, r#"{"Data":"{}","Checksum":1}"#).unwrap();
@@ -344,9 +344,9 @@ fn damaged_file_is_refused_and_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slices_go_at_the_start_and_when_a_driver_is_away_for_30_seconds() {
-    let scene = Scene::without_driver();
-    let keeping = tasks::spawn(slices::keep(
+async fn slices_are_deleted_at_start_and_after_driver_is_unreachable_for_30_seconds() {
+    let scene = TestNode::without_driver();
+    let keeping = tasks::spawn(slices::run(
         Arc::clone(&scene.claims.operations.registry),
         Arc::clone(&scene.cluster) as _,
     ));
@@ -366,10 +366,10 @@ async fn slices_go_at_the_start_and_when_a_driver_is_away_for_30_seconds() {
     handler.deregister(&info).await;
     sleep(Duration::from_secs(29)).await;
     assert_eq!(deleted(), [None]);
-    *scene.cluster.is_away.lock().unwrap() = true;
+    *scene.cluster.is_unavailable.lock().unwrap() = true;
     sleep(Duration::from_secs(2)).await;
     assert_eq!(deleted(), [None, Some("d".to_owned())]);
-    *scene.cluster.is_away.lock().unwrap() = false;
+    *scene.cluster.is_unavailable.lock().unwrap() = false;
     sleep(Duration::from_secs(100)).await;
     assert_eq!(deleted(), [None, Some("d".to_owned()), Some("d".to_owned())]);
     keeping.abort();

@@ -10,9 +10,9 @@ fn key(name: &str) -> Key {
     Key { namespace: "n".to_owned(), name: name.to_owned() }
 }
 
-fn wanted(name: &str, uid: &str) -> Wanted {
+fn required(name: &str, uid: &str) -> RequiredClaim {
     let drivers = ["a", "b"].map(str::to_owned).into_iter().collect();
-    Wanted { key: key(name), uid: uid.to_owned(), drivers }
+    RequiredClaim { key: key(name), uid: uid.to_owned(), drivers }
 }
 
 fn device(cdi: &[&str], requests: &[&str]) -> Device {
@@ -27,7 +27,7 @@ fn names(claims: &[Claim]) -> Vec<&str> {
 #[test]
 fn claim_is_prepared_once_for_all_its_pods() {
     let mut claims = Claims::default();
-    let both = [wanted("r", "1"), wanted("s", "2")];
+    let both = [required("r", "1"), required("s", "2")];
     assert_eq!(names(&claims.add("p", &both).unwrap()), ["r", "s"]);
     claims.set_prepared(&key("r"));
     assert_eq!(names(&claims.add("p", &both).unwrap()), ["s"]);
@@ -39,22 +39,22 @@ fn claim_is_prepared_once_for_all_its_pods() {
 #[test]
 fn claim_is_unused_when_its_last_pod_leaves() {
     let mut claims = Claims::default();
-    claims.add("p", &[wanted("r", "1"), wanted("s", "2")]).unwrap();
-    claims.add("q", &[wanted("r", "1")]).unwrap();
-    assert_eq!(names(&claims.leave("p")), ["s"]);
+    claims.add("p", &[required("r", "1"), required("s", "2")]).unwrap();
+    claims.add("q", &[required("r", "1")]).unwrap();
+    assert_eq!(names(&claims.remove_pod("p")), ["s"]);
     // The pod uses it until its drivers have answered.
     assert_eq!(claims.of_pod("p"), [key("s")]);
     claims.remove(&key("s"));
-    assert_eq!(claims.leave("p"), []);
-    assert_eq!(names(&claims.leave("q")), ["r"]);
+    assert_eq!(claims.remove_pod("p"), []);
+    assert_eq!(names(&claims.remove_pod("q")), ["r"]);
 }
 
 #[test]
-fn claim_of_an_earlier_uid_has_to_go_first() {
+fn add_rejects_claim_while_another_uid_exists() {
     let mut claims = Claims::default();
-    claims.add("p", &[wanted("r", "1")]).unwrap();
+    claims.add("p", &[required("r", "1")]).unwrap();
     let before = claims.clone();
-    let error = claims.add("q", &[wanted("s", "3"), wanted("r", "2")]).unwrap_err();
+    let error = claims.add("q", &[required("s", "3"), required("r", "2")]).unwrap_err();
     assert_eq!(
         error,
         "old ResourceClaim with same name r and different UID 1 still exists (previous pod force-deleted?!)"
@@ -74,7 +74,7 @@ fn container_gets_the_devices_of_its_requests(
     #[case] expected: &[&str],
 ) {
     let mut claims = Claims::default();
-    claims.add("p", &[wanted("r", "1")]).unwrap();
+    claims.add("p", &[required("r", "1")]).unwrap();
     let of_a = vec![device(&["a=1", "a=2"], &["x"]), device(&["a=3"], &["y"])];
     claims.set_devices(&key("r"), "a", of_a);
     // A device without requests satisfies all of them.
@@ -91,9 +91,9 @@ fn unknown_claim_has_no_devices() {
 }
 
 #[test]
-fn devices_of_a_repeated_preparation_replace_those_before() {
+fn repeated_preparation_replaces_devices() {
     let mut claims = Claims::default();
-    claims.add("p", &[wanted("r", "1")]).unwrap();
+    claims.add("p", &[required("r", "1")]).unwrap();
     for name in ["a=1", "a=2"] {
         claims.set_devices(&key("r"), "a", vec![device(&[name], &[])]);
     }
@@ -108,15 +108,15 @@ fn devices_of_a_repeated_preparation_replace_those_before() {
 #[case::one_is_missing(&[("1", None)], Some("Call skipped 1 ResourceClaims"))]
 #[case::unknown(&[("1", None), ("3", None)], Some("Call returned result for unknown claim UID 3"))]
 #[case::failed(&[("1", None), ("2", Some("no disk"))], Some("Call failed for ResourceClaim s: no disk"))]
-fn each_claim_has_to_have_an_answer(
+fn check_rejects_missing_answers(
     #[case] answers: &[(&str, Option<&str>)],
     #[case] expected: Option<&str>,
 ) {
     let mut claims = Claims::default();
-    let asked = claims.add("p", &[wanted("r", "1"), wanted("s", "2")]).unwrap();
+    let requested = claims.add("p", &[required("r", "1"), required("s", "2")]).unwrap();
     let answers = answers.iter().map(|(uid, error)| {
         ((*uid).to_owned(), error.map_or(Ok(()), |error| Err(error.to_owned())))
     });
-    let checked = check("Call", &asked, answers.collect());
+    let checked = check("Call", &requested, answers.collect());
     assert_eq!(checked.err().as_deref(), expected);
 }

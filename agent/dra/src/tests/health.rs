@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::ResourceStatus;
 
 use super::*;
 use crate::grpc::Plugin;
+use crate::monitor::follow;
 use crate::services::Service;
-use crate::watching::follow;
 
 /// The only device of the test's claims.
 fn gpu(health: HealthStatus, seconds: i64, message: &str) -> DeviceHealth {
@@ -20,7 +20,7 @@ fn gpu(health: HealthStatus, seconds: i64, message: &str) -> DeviceHealth {
     }
 }
 
-impl Scene {
+impl TestNode {
     /// Waits until the agent has opened the health stream this many times.
     async fn until_watched(&self, times: u32) {
         while self.script.watched() < times {
@@ -67,8 +67,8 @@ fn of_whole(health: &str) -> Value {
 }
 
 #[tokio::test]
-async fn health_of_devices_is_what_their_driver_reports() {
-    let mut scene = Scene::new().await;
+async fn health_equals_the_drivers_report() {
+    let mut scene = TestNode::new().await;
     let p = pod("p", &["r", "s"]);
     assert_eq!(scene.health(&p, whole()), json!([]), "nothing is prepared");
     scene.prepare(&p).await.unwrap();
@@ -95,7 +95,7 @@ async fn health_of_devices_is_what_their_driver_reports() {
 
 #[tokio::test]
 async fn device_without_a_cdi_name_is_named_by_driver_pool_and_device() {
-    let scene = Scene::new().await;
+    let scene = TestNode::new().await;
     scene.script.set(|state| state.nameless = true);
     let p = pod("p", &["r"]);
     scene.prepare(&p).await.unwrap();
@@ -107,7 +107,7 @@ async fn device_without_a_cdi_name_is_named_by_driver_pool_and_device() {
 
 #[tokio::test]
 async fn health_is_unknown_when_no_report_comes_in_time() {
-    let scene = Scene::new().await;
+    let scene = TestNode::new().await;
     let p = pod("p", &["r"]);
     scene.prepare(&p).await.unwrap();
     let health = Arc::clone(&scene.claims.health);
@@ -120,8 +120,8 @@ async fn health_is_unknown_when_no_report_comes_in_time() {
 }
 
 #[tokio::test]
-async fn health_is_unknown_while_its_driver_is_away() {
-    let scene = Scene::new().await;
+async fn health_is_unknown_while_its_driver_is_unreachable() {
+    let scene = TestNode::new().await;
     let p = pod("p", &["r"]);
     scene.prepare(&p).await.unwrap();
     scene.until_watched(1).await;
@@ -136,8 +136,8 @@ async fn health_is_unknown_while_its_driver_is_away() {
 }
 
 #[tokio::test]
-async fn driver_that_deregisters_takes_its_health_along() {
-    let mut scene = Scene::without_driver();
+async fn health_is_removed_when_driver_deregisters() {
+    let mut scene = TestNode::without_driver();
     let driver = scene.script.serve(scene.root.path(), "v1");
     let info = driver.info(&["v1.DRAPlugin"]);
     let handler = scene.claims.plugin_handler();
@@ -153,8 +153,8 @@ async fn driver_that_deregisters_takes_its_health_along() {
 }
 
 #[tokio::test]
-async fn driver_without_the_service_is_asked_once() {
-    let mut scene = Scene::without_driver();
+async fn driver_without_health_service_is_called_once() {
+    let mut scene = TestNode::without_driver();
     scene.script.set(|state| state.has_no_health = true);
     scene.start_driver("v1").await;
     let info = scene.driver.as_ref().unwrap().info(&[]);
@@ -167,7 +167,7 @@ async fn driver_without_the_service_is_asked_once() {
 
 #[tokio::test]
 async fn operations_and_calls_are_measured() {
-    let scene = Scene::new().await;
+    let scene = TestNode::new().await;
     let p = pod("p", &["r", "s"]);
     scene.script.set(|state| state.fails = Some("no disk".to_owned()));
     scene.prepare(&p).await.unwrap_err();
@@ -184,7 +184,7 @@ async fn operations_and_calls_are_measured() {
     let calls: Vec<(&str, &str, &str)> =
         measures.calls.keys().map(|key| (key.driver.as_str(), key.path, key.code)).collect();
     assert_eq!(calls, [(DRIVER, path, "Internal"), (DRIVER, path, "OK")]);
-    let in_use = |scene: &Scene| -> Vec<(String, u64)> {
+    let in_use = |scene: &TestNode| -> Vec<(String, u64)> {
         scene.claims.measures().in_use.into_iter().collect()
     };
     assert_eq!(in_use(&scene), [("<any>".to_owned(), 2), (DRIVER.to_owned(), 2)]);

@@ -16,7 +16,7 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 
 /// A scheduled deletion.
 #[derive(Clone, Copy, Debug)]
-struct Wipe {
+struct SliceDeletion {
     /// `None` if it is done.
     due_at: Option<Instant>,
     retry: Duration,
@@ -24,19 +24,19 @@ struct Wipe {
 
 /// The deletions by driver; the key `None` means all drivers.
 #[derive(Debug)]
-pub(crate) struct Wipes(Map<Option<String>, Wipe>);
+pub(crate) struct SliceDeletions(Map<Option<String>, SliceDeletion>);
 
-impl Wipes {
+impl SliceDeletions {
     /// The deletions of an agent that starts.
     pub(crate) fn new(now: Instant) -> Self {
-        Self([(None, Wipe { due_at: Some(now), retry: RETRY })].into_iter().collect())
+        Self([(None, SliceDeletion { due_at: Some(now), retry: RETRY })].into_iter().collect())
     }
 
     /// Updates the deletions from the drivers that are unreachable now.
     pub(crate) fn follow(&mut self, missing: &Set<String>, now: Instant) {
         self.0.retain(|driver, _| driver.as_ref().is_none_or(|driver| missing.contains(driver)));
         for driver in missing.iter() {
-            let wipe = Wipe { due_at: now.checked_add(ABSENCE), retry: RETRY };
+            let wipe = SliceDeletion { due_at: now.checked_add(ABSENCE), retry: RETRY };
             self.0.entry(Some(driver.clone())).or_insert(wipe);
         }
     }
@@ -72,34 +72,34 @@ mod tests {
     #[test]
     fn slices_of_all_drivers_are_deleted_first() {
         let start = Instant::now();
-        let mut wipes = Wipes::new(start);
-        assert_eq!(wipes.due(start), [None]);
+        let mut slice_deletions = SliceDeletions::new(start);
+        assert_eq!(slice_deletions.due(start), [None]);
         let mut waits = Vec::new();
         for _ in 0..11 {
-            wipes.ended(&None, false, start);
-            waits.extend(wipes.next().map(|at| at.duration_since(start).as_secs()));
+            slice_deletions.ended(&None, false, start);
+            waits.extend(slice_deletions.next().map(|at| at.duration_since(start).as_secs()));
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
-        wipes.ended(&None, true, start);
-        wipes.follow(&missing(&[]), start);
-        assert_eq!(wipes.next(), None);
+        slice_deletions.ended(&None, true, start);
+        slice_deletions.follow(&missing(&[]), start);
+        assert_eq!(slice_deletions.next(), None);
     }
 
     #[test]
-    fn slices_of_a_driver_are_deleted_once_when_it_was_away_for_30_seconds() {
+    fn slices_are_deleted_once_after_driver_is_unreachable_for_30_seconds() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut wipes = Wipes::new(start);
-        wipes.ended(&None, true, start);
-        wipes.follow(&missing(&["a"]), at(0));
-        wipes.follow(&missing(&["a", "b"]), at(20));
-        assert_eq!(wipes.due(at(29)), []);
-        assert_eq!(wipes.due(at(30)), [Some("a".to_owned())]);
-        wipes.ended(&Some("a".to_owned()), true, at(30));
-        wipes.follow(&missing(&["a"]), at(40));
-        assert_eq!(wipes.next(), None, "b is back");
-        wipes.follow(&missing(&[]), at(50));
-        wipes.follow(&missing(&["a"]), at(60));
-        assert_eq!(wipes.next(), Some(at(90)));
+        let mut slice_deletions = SliceDeletions::new(start);
+        slice_deletions.ended(&None, true, start);
+        slice_deletions.follow(&missing(&["a"]), at(0));
+        slice_deletions.follow(&missing(&["a", "b"]), at(20));
+        assert_eq!(slice_deletions.due(at(29)), []);
+        assert_eq!(slice_deletions.due(at(30)), [Some("a".to_owned())]);
+        slice_deletions.ended(&Some("a".to_owned()), true, at(30));
+        slice_deletions.follow(&missing(&["a"]), at(40));
+        assert_eq!(slice_deletions.next(), None, "b is back");
+        slice_deletions.follow(&missing(&[]), at(50));
+        slice_deletions.follow(&missing(&["a"]), at(60));
+        assert_eq!(slice_deletions.next(), Some(at(90)));
     }
 }

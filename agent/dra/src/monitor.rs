@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// The health of the devices of all drivers.
 #[derive(Debug)]
-pub(crate) struct Watching {
+pub(crate) struct HealthMonitor {
     state: Mutex<State>,
     file: PathBuf,
     /// The number of changes.
@@ -40,18 +40,18 @@ struct State {
     reporters: Map<String, PathBuf>,
 }
 
-impl Watching {
+impl HealthMonitor {
     /// Loads the file in this directory. An unreadable file is replaced, because drivers will report again.
     pub(crate) fn open(directory: &Path) -> Arc<Self> {
         let file = directory.join(FILE);
         let healths = match fs::read_to_string(&file) {
             Ok(text) => decode(&text, now()).unwrap_or_else(|error| {
-                tracing::warn!(file = %file.display(), error, "ignored the saved health of devices");
+                tracing::warn!(file = %file.display(), error, "ignored the malformed device health checkpoint");
                 Healths::default()
             }),
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
-                    tracing::warn!(file = %file.display(), %error, "failed to read the saved health of devices");
+                    tracing::warn!(file = %file.display(), %error, "failed to read the device health checkpoint");
                 }
                 Healths::default()
             }
@@ -140,7 +140,7 @@ impl Watching {
             let written =
                 text.and_then(|text| replace(&self.file, &text).map_err(|error| error.to_string()));
             if let Err(error) = written {
-                tracing::warn!(file = %self.file.display(), error, "failed to save the health of devices");
+                tracing::warn!(file = %self.file.display(), error, "failed to write the device health checkpoint");
             }
         }
         self.changes.send_modify(|count| *count += 1);
@@ -151,35 +151,35 @@ impl Watching {
     }
 }
 
-impl Drop for Watching {
+impl Drop for HealthMonitor {
     fn drop(&mut self) {
         self.lock().followers.values().for_each(JoinHandle::abort);
     }
 }
 
-/// Follows a plugin's reports until the plugin turns out to have no health service, or [`Watching`] is dropped.
-pub(crate) async fn follow(watching: Weak<Watching>, driver: String, plugin: Plugin) {
+/// Follows a plugin's reports until the plugin turns out to have no health service, or [`HealthMonitor`] is dropped.
+pub(crate) async fn follow(monitor: Weak<HealthMonitor>, driver: String, plugin: Plugin) {
     loop {
-        let ended = stream(&watching, &driver, &plugin).await;
-        let Some(noting) = watching.upgrade() else { return };
+        let ended = stream(&monitor, &driver, &plugin).await;
+        let Some(noting) = monitor.upgrade() else { return };
         noting.clear(&driver, &plugin.endpoint);
         drop(noting);
         match ended {
             // The kubelet retries without end.
             Err(Code::Unimplemented) => return,
             ended => {
-                tracing::debug!(driver, ?ended, "health of devices is not reported; will retry");
+                tracing::debug!(driver, ?ended, "device health stream ended; will retry");
             }
         }
         sleep(RETRY).await;
     }
 }
 
-async fn stream(watching: &Weak<Watching>, driver: &str, plugin: &Plugin) -> Result<(), Code> {
+async fn stream(monitor: &Weak<HealthMonitor>, driver: &str, plugin: &Plugin) -> Result<(), Code> {
     let mut reports = plugin.watch_health().await.map_err(|status| status.code())?;
     while let Some(devices) = reports.next().await.map_err(|status| status.code())? {
-        let Some(watching) = watching.upgrade() else { break };
-        watching.report(driver, plugin, devices);
+        let Some(monitor) = monitor.upgrade() else { break };
+        monitor.report(driver, plugin, devices);
     }
     Ok(())
 }
@@ -194,9 +194,9 @@ mod tests {
     use crate::services::Service;
 
     #[tokio::test]
-    async fn plugin_that_was_replaced_takes_nothing_from_the_one_after_it() {
+    async fn replaced_plugin_does_not_clear_health_of_its_successor() {
         let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-        let watching = Watching::open(root.path());
+        let monitor = HealthMonitor::open(root.path());
         let plugin = |name: &str| Plugin { endpoint: PathBuf::from(name), service: Service::V1 };
         let (old, new) = (plugin("/old.sock"), plugin("/new.sock"));
         for plugin in [&old, &new] {
@@ -207,11 +207,11 @@ mod tests {
                 timeout: Duration::from_secs(30),
                 message: String::new(),
             };
-            watching.report("d", plugin, vec![healthy]);
+            monitor.report("d", plugin, vec![healthy]);
         }
-        watching.stop("d", &old.endpoint).await;
-        assert_eq!(watching.of("d", "node", "gpu-0").0, Health::Healthy);
-        watching.stop("d", &new.endpoint).await;
-        assert_eq!(watching.of("d", "node", "gpu-0").0, Health::Unknown);
+        monitor.stop("d", &old.endpoint).await;
+        assert_eq!(monitor.of("d", "node", "gpu-0").0, Health::Healthy);
+        monitor.stop("d", &new.endpoint).await;
+        assert_eq!(monitor.of("d", "node", "gpu-0").0, Health::Unknown);
     }
 }
