@@ -11,7 +11,7 @@ use api::pod::{Pod, PodUid};
 use k8s_openapi::api::core::v1::Container;
 
 use crate::NodeManagers;
-use crate::counts::{Aligned, Asked, Outcome, Resource};
+use crate::counts::{Aligned, Outcome, RequestKind, Resource};
 use crate::cpu::policy::CpuError;
 use crate::memory::pod_level::MemoryError;
 use crate::pod_level::Management;
@@ -20,7 +20,7 @@ use crate::topology::merge::{Policy, merge};
 
 /// The reason that an allocation failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotAllocated {
+pub(crate) enum AllocationError {
     /// The NUMA nodes do not satisfy the topology policy.
     #[error("{0}")]
     Affinity(&'static str),
@@ -42,7 +42,7 @@ const POD_LEVEL_AFFINITY: [&str; 2] = [
     "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
 ];
 
-impl From<CpuError> for NotAllocated {
+impl From<CpuError> for AllocationError {
     fn from(error: CpuError) -> Self {
         match error {
             CpuError::Alignment(_) => Self::Cores(error),
@@ -52,7 +52,7 @@ impl From<CpuError> for NotAllocated {
     }
 }
 
-impl NotAllocated {
+impl AllocationError {
     fn reason(&self) -> &'static str {
         match self {
             Self::Affinity(_) => "TopologyAffinityError",
@@ -66,10 +66,10 @@ impl NotAllocated {
 impl NodeManagers {
     /// Allocates the resources that a pod requests.
     pub(crate) async fn allocate_pod(&self, pod: &Pod, active: Active) -> Result<(), Rejection> {
-        let _turn = self.0.turn.lock().await;
-        let runs = match &active {
+        let _allocation_guard = self.0.allocation_lock.lock().await;
+        let running = match &active {
             Some(active) => {
-                self.keep(&|uid| active.contains(&PodUid::new(uid)));
+                self.retain_active(&|uid| active.contains(&PodUid::new(uid)));
                 Vec::new()
             }
             // Running containers keep their devices, whatever the checkpoint contains.
@@ -79,21 +79,21 @@ impl NodeManagers {
             None => Vec::new(),
         };
         let began = Instant::now();
-        let allocated = self.allocate_containers(pod, &runs).await;
+        let allocated = self.allocate_containers(pod, &running).await;
         self.0.counts.admitted(began.elapsed());
-        self.0.counts.count(Asked::Admission, allocated).map_err(|error| Rejection {
+        self.0.counts.count(RequestKind::Admission, allocated).map_err(|error| Rejection {
             reason: error.reason().to_owned(),
             message: error.to_string(),
         })
     }
 
     /// Frees the resources of pods that are not active.
-    pub(crate) fn keep(&self, is_active: &dyn Fn(&str) -> bool) {
+    pub(crate) fn retain_active(&self, is_active: &dyn Fn(&str) -> bool) {
         if let Some(devices) = &self.0.devices {
-            devices.keep(is_active);
+            devices.retain_active(is_active);
         }
-        self.0.cpus.keep(is_active);
-        self.0.memory.keep(is_active);
+        self.0.cpus.retain_active(is_active);
+        self.0.memory.retain_active(is_active);
         self.chosen().retain(|uid, _| is_active(uid));
     }
 
@@ -105,13 +105,17 @@ impl NodeManagers {
                 running.map(|container| container.name).collect()
             }
             Err(error) => {
-                tracing::warn!(pod = %pod.full_name(), %error, "failed to list the containers of a pod; none of them counts as running");
+                tracing::warn!(pod = %pod.full_name(), %error, "failed to list the containers of a pod; assuming that none is running");
                 Vec::new()
             }
         }
     }
 
-    async fn allocate_containers(&self, pod: &Pod, runs: &[String]) -> Result<(), NotAllocated> {
+    async fn allocate_containers(
+        &self,
+        pod: &Pod,
+        running: &[String],
+    ) -> Result<(), AllocationError> {
         let topology = &self.0.topology;
         let management = Management::of(pod, topology.pod_level);
         let for_pods = topology.for_pods && topology.policy != Policy::None;
@@ -132,9 +136,9 @@ impl NodeManagers {
                     Some(hint) => hint,
                     None => self.choose(self.container_hints(pod, container), affinity)?,
                 };
-                self.remember(pod, container, hint);
+                self.record_hint(pod, container, hint);
             }
-            self.allocate_container(pod, container, runs).await?;
+            self.allocate_container(pod, container, running).await?;
             if !for_pods {
                 self.count_nodes(Aligned::ContainerToNode, true);
             }
@@ -154,7 +158,7 @@ impl NodeManagers {
 
     /// Allocates for a pod with pod-level resources as a whole. As in the kubelet, its containers get devices when they are
     /// created.
-    fn allocate_pod_level(&self, pod: &Pod) -> Result<(), NotAllocated> {
+    fn allocate_pod_level(&self, pod: &Pod) -> Result<(), AllocationError> {
         let devices = self.0.devices.as_ref().map(|devices| devices.pod_hints(pod));
         let hints = vec![
             devices.unwrap_or_default(),
@@ -163,13 +167,13 @@ impl NodeManagers {
         ];
         let chosen = self.choose(hints, POD_LEVEL_AFFINITY[1])?;
         for container in pod.init_and_apps() {
-            self.remember(pod, container, chosen);
+            self.record_hint(pod, container, chosen);
         }
         let counts = &self.0.counts;
         let of_cpus = self.0.cpus.allocate_pod(pod, chosen.nodes);
         match &of_cpus {
-            Ok(_) => counts.requests(Asked::Cpus, self.0.cpus.count_exclusive(pod)),
-            Err(_) => counts.error(Asked::Cpus),
+            Ok(_) => counts.requests(RequestKind::Cpus, self.0.cpus.count_exclusive(pod)),
+            Err(_) => counts.error(RequestKind::Cpus),
         }
         let is_exclusive = |container: &&Container| self.0.cpus.pins(pod, container);
         self.count_pod(Resource::Cpu, pod, &of_cpus, is_exclusive);
@@ -179,17 +183,17 @@ impl NodeManagers {
         of_cpus?;
         let of_memory = self.0.memory.allocate_pod(pod, chosen);
         match &of_memory {
-            Ok(_) => counts.requests(Asked::Memory, self.0.memory.count_requests(pod)),
+            Ok(_) => counts.requests(RequestKind::Memory, self.0.memory.count_requests(pod)),
             Err(_) => {
-                counts.request(Asked::Memory);
-                counts.error(Asked::Memory);
+                counts.request(RequestKind::Memory);
+                counts.error(RequestKind::Memory);
             }
         }
         let is_exclusive = |container: &&Container| self.0.memory.count_kinds(pod, container) > 0;
         self.count_pod(Resource::Memory, pod, &of_memory, is_exclusive);
         of_memory.map_err(|error| match error {
-            MemoryError::EmptyPool(why) => NotAllocated::EmptyPool(why),
-            MemoryError::Other(why) => NotAllocated::Unexpected(why),
+            MemoryError::EmptyPool(why) => AllocationError::EmptyPool(why),
+            MemoryError::Other(why) => AllocationError::Unexpected(why),
         })?;
         self.count_nodes(Aligned::PodToNode, true);
         Ok(())
@@ -237,7 +241,7 @@ impl NodeManagers {
         }
     }
 
-    fn choose(&self, hints: Vec<Hints>, affinity: &'static str) -> Result<Hint, NotAllocated> {
+    fn choose(&self, hints: Vec<Hints>, affinity: &'static str) -> Result<Hint, AllocationError> {
         let (best, admitted) = merge(self.0.topology.policy, &self.0.topology.nodes, &hints);
         if admitted {
             return Ok(best);
@@ -247,10 +251,10 @@ impl NodeManagers {
             if of_pods { Aligned::PodToNode } else { Aligned::ContainerToNode },
             false,
         );
-        Err(NotAllocated::Affinity(affinity))
+        Err(AllocationError::Affinity(affinity))
     }
 
-    fn remember(&self, pod: &Pod, container: &Container, chosen: Hint) {
+    fn record_hint(&self, pod: &Pod, container: &Container, chosen: Hint) {
         let mut all = self.chosen();
         let of_pod = all.entry(pod.uid().as_str().to_owned()).or_default();
         of_pod.insert(container.name.clone(), chosen);
@@ -282,18 +286,18 @@ impl NodeManagers {
         &self,
         pod: &Pod,
         container: &Container,
-        runs: &[String],
-    ) -> Result<(), NotAllocated> {
+        running: &[String],
+    ) -> Result<(), AllocationError> {
         let chosen = self.chosen_for(pod.uid().as_str(), &container.name);
         let nodes = chosen.nodes;
         if let Some(devices) = &self.0.devices {
-            let runs = runs.contains(&container.name);
-            let allocated = devices.allocate(pod, container, nodes, runs).await;
-            allocated.map_err(NotAllocated::Unexpected)?;
+            let running = running.contains(&container.name);
+            let allocated = devices.allocate(pod, container, nodes, running).await;
+            allocated.map_err(AllocationError::Unexpected)?;
         }
         let mut of_cpus = self.0.cpus.allocate(pod, container, nodes);
         if self.0.cpus.pins(pod, container) {
-            of_cpus = self.0.counts.count(Asked::Cpus, of_cpus);
+            of_cpus = self.0.counts.count(RequestKind::Cpus, of_cpus);
             self.count_container(Resource::Cpu, &of_cpus, 1);
             if self.0.cpus.aligns_cores() {
                 self.0.counts.aligned(Aligned::ContainerToCores, of_cpus.is_ok());
@@ -305,10 +309,10 @@ impl NodeManagers {
         of_cpus?;
         let mut of_memory = self.0.memory.allocate(pod, container, chosen);
         if self.0.memory.pins(pod) {
-            of_memory = self.0.counts.count(Asked::Memory, of_memory);
+            of_memory = self.0.counts.count(RequestKind::Memory, of_memory);
             let kinds = self.0.memory.count_kinds(pod, container);
             self.count_container(Resource::Memory, &of_memory, kinds);
         }
-        of_memory.map(drop).map_err(NotAllocated::Unexpected)
+        of_memory.map(drop).map_err(AllocationError::Unexpected)
     }
 }

@@ -13,7 +13,7 @@ use crate::cpu::manager::Usage;
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum RequestKind {
     /// Exclusive CPUs for a container.
     Cpus,
     /// NUMA memory for a container.
@@ -127,7 +127,7 @@ const ADMISSION_BOUNDS: &[f64] =
 
 /// The capabilities of the managers, which determine the metrics.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Abilities {
+pub(crate) struct MetricCapabilities {
     /// NUMA nodes are chosen.
     pub(crate) topology: bool,
     /// Containers can have exclusive CPUs.
@@ -140,7 +140,7 @@ pub(crate) struct Abilities {
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// Requests and failures.
-    asked: [[AtomicU64; 2]; 6],
+    request_counts: [[AtomicU64; 2]; 6],
     /// By resource.
     outcomes: [[AtomicU64; 7]; 2],
     /// Aligned allocations, and those that could not be aligned.
@@ -151,7 +151,7 @@ pub(crate) struct Counts {
 impl Default for Counts {
     fn default() -> Self {
         Self {
-            asked: Default::default(),
+            request_counts: Default::default(),
             outcomes: Default::default(),
             aligned: Default::default(),
             admissions: Mutex::new(Histogram::new(ADMISSION_BOUNDS)),
@@ -161,27 +161,27 @@ impl Default for Counts {
 
 impl Counts {
     /// Counts a request and its result, which it returns.
-    pub(crate) fn count<T, E>(&self, asked: Asked, outcome: Result<T, E>) -> Result<T, E> {
-        self.request(asked);
+    pub(crate) fn count<T, E>(&self, kind: RequestKind, outcome: Result<T, E>) -> Result<T, E> {
+        self.request(kind);
         if outcome.is_err() {
-            self.error(asked);
+            self.error(kind);
         }
         outcome
     }
 
     /// Counts a request that cannot fail.
-    pub(crate) fn request(&self, asked: Asked) {
-        self.requests(asked, 1);
+    pub(crate) fn request(&self, kind: RequestKind) {
+        self.requests(kind, 1);
     }
 
     /// Counts several requests.
-    pub(crate) fn requests(&self, asked: Asked, how_many: usize) {
-        self.asked[asked as usize][0].fetch_add(how_many as u64, Ordering::Relaxed);
+    pub(crate) fn requests(&self, kind: RequestKind, how_many: usize) {
+        self.request_counts[kind as usize][0].fetch_add(how_many as u64, Ordering::Relaxed);
     }
 
     /// Counts a failure without a request.
-    pub(crate) fn error(&self, asked: Asked) {
-        self.asked[asked as usize][1].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn error(&self, kind: RequestKind) {
+        self.request_counts[kind as usize][1].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts several equal outcomes.
@@ -203,7 +203,7 @@ impl Counts {
     }
 
     /// All metrics. As in the kubelet, some labelled ones are absent until they occur.
-    pub(crate) fn all(&self, can: Abilities) -> Vec<ManagerMetric> {
+    pub(crate) fn all(&self, capabilities: MetricCapabilities) -> Vec<ManagerMetric> {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut all = Vec::new();
         let mut add = |name, labels: &[(&'static str, &str)], help, value| {
@@ -211,24 +211,25 @@ impl Counts {
             all.push(ManagerMetric { name, labels, help, value });
         };
         for (nth, ([requests, errors, help], counts)) in
-            METRICS.into_iter().zip(&self.asked).enumerate()
+            METRICS.into_iter().zip(&self.request_counts).enumerate()
         {
             for (name, count) in [(requests, load(&counts[0])), (errors, load(&counts[1]))] {
-                let is_of_api = nth >= Asked::List as usize;
+                let is_of_api = nth >= RequestKind::List as usize;
                 if !is_of_api || count > 0 {
                     let labels: &[_] = if is_of_api { &[API] } else { &[] };
                     add(name, labels, help, ManagerValue::Count(count));
                 }
             }
         }
-        let calls: u64 = self.asked[Asked::List as usize..].iter().map(|it| load(&it[0])).sum();
+        let calls: u64 =
+            self.request_counts[RequestKind::List as usize..].iter().map(|it| load(&it[0])).sum();
         if calls > 0 {
             let help = "[ALPHA] Calls to the pod resources endpoint";
             let name = "kubelet_pod_resources_endpoint_requests_total";
             add(name, &[API], help, ManagerValue::Count(calls));
         }
         let of_resources = [("cpu", &self.outcomes[0]), ("memory", &self.outcomes[1])];
-        for (resource, counts) in of_resources.into_iter().filter(|_| can.pod_level) {
+        for (resource, counts) in of_resources.into_iter().filter(|_| capabilities.pod_level) {
             for ((name, label), count) in OUTCOMES.into_iter().zip(counts) {
                 let count = load(count);
                 if count > 0 {
@@ -240,7 +241,7 @@ impl Counts {
         for (nth, ([scope, boundary], counts)) in ALIGNED.into_iter().zip(&self.aligned).enumerate()
         {
             let is_of_nodes = nth <= Aligned::PodToNode as usize;
-            if !(if is_of_nodes { can.topology } else { can.processors }) {
+            if !(if is_of_nodes { capabilities.topology } else { capabilities.processors }) {
                 continue;
             }
             let labels = [("scope", scope), ("boundary", boundary)];

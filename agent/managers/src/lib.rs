@@ -94,12 +94,12 @@ use async_trait::async_trait;
 use compact::Map;
 use k8s_openapi::api::core::v1::Container;
 use plugins::PluginHandler;
-use tokio::sync::Mutex as Turn;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinSet;
 
 pub use settings::Settings;
 
-use counts::{Abilities, Counts, gauges};
+use counts::{Counts, MetricCapabilities, gauges};
 use cpu::manager::CpuManager;
 use devices::manager::{DeviceManager, Prepared};
 use devices::registration::{self, Registrar, Registrations};
@@ -136,7 +136,7 @@ struct Inner {
     /// The NUMA nodes chosen for containers, by pod uid.
     chosen: Mutex<Map<String, Map<String, Hint>>>,
     /// Serializes allocations.
-    turn: Turn<()>,
+    allocation_lock: AsyncMutex<()>,
     counts: Counts,
     /// The device plugin registrations to serve.
     registrations: Mutex<Option<Registrations>>,
@@ -170,7 +170,7 @@ impl NodeManagers {
     pub fn open(settings: &Settings, cri: Arc<dyn Cri>) -> Result<Self, String> {
         let (root_dir, gates) = (settings.root_dir.clone(), settings.file.gates());
         std::fs::create_dir_all(&root_dir)
-            .map_err(|error| format!("failed to make {}: {error}", root_dir.display()))?;
+            .map_err(|error| format!("failed to create {}: {error}", root_dir.display()))?;
         let nodes = numa::read(&settings.machine);
         let (policy, for_pods, of_topology) = settings.topology(&nodes)?;
         let pod_level = settings.pod_level();
@@ -188,7 +188,7 @@ impl NodeManagers {
                 (Some(manager), Some(registrar), Some(registrations))
             }
             Err(error) => {
-                tracing::warn!(directory = %directory.display(), %error, "no device plugin can register");
+                tracing::warn!(directory = %directory.display(), %error, "failed to open the device plugin directory; device plugins cannot register");
                 (None, None, None)
             }
         };
@@ -206,7 +206,7 @@ impl NodeManagers {
             resizes_memory: gates.enabled("InPlacePodVerticalScalingExclusiveMemory"),
             topology,
             chosen: Mutex::default(),
-            turn: Turn::default(),
+            allocation_lock: AsyncMutex::default(),
             counts: Counts::default(),
             registrations: Mutex::new(registrations),
         })))
@@ -271,7 +271,7 @@ impl Managers for NodeManagers {
             let usage = match devices.prepare(uid, container).await? {
                 Prepared::Usage(usage) => usage,
                 Prepared::NeedsDevices => {
-                    let _turn = self.0.turn.lock().await;
+                    let _allocation_guard = self.0.allocation_lock.lock().await;
                     let nodes = self.chosen_for(uid, &container.name).nodes;
                     devices.allocate(pod, container, nodes, false).await?;
                     devices.usage(uid, &container.name)
@@ -293,7 +293,7 @@ impl Managers for NodeManagers {
 
     fn release(&self, pod: &PodUid) {
         let is_other = |uid: &str| uid != pod.as_str();
-        self.keep(&is_other);
+        self.retain_active(&is_other);
     }
 
     /// Source: Kubernetes 1.36, pkg/kubelet/allocation/handlers.go.
@@ -312,16 +312,16 @@ impl Managers for NodeManagers {
             containers
                 .any(|it| request(from, &it.name, resource) != request(to, &it.name, resource))
         };
-        let told = |manager: &str, policy: &str, detail| {
+        let infeasible = |manager: &str, policy: &str, detail| {
             let message = format!(
                 "Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy \"{policy}\""
             );
             Some(Infeasible { message, detail })
         };
         if !self.0.resizes_cpus && self.0.cpus.is_static() && changes("cpu") {
-            told("CPU", "static", "guaranteed_pod_cpu_manager_static_policy")
+            infeasible("CPU", "static", "guaranteed_pod_cpu_manager_static_policy")
         } else if !self.0.resizes_memory && self.0.memory.is_static() && changes("memory") {
-            told("Memory", "Static", "guaranteed_pod_memory_manager_static_policy")
+            infeasible("Memory", "Static", "guaranteed_pod_memory_manager_static_policy")
         } else {
             None
         }
@@ -345,12 +345,12 @@ impl Managers for NodeManagers {
     }
 
     fn metrics(&self) -> Vec<ManagerMetric> {
-        let can = Abilities {
+        let capabilities = MetricCapabilities {
             topology: self.0.topology.policy != Policy::None,
             processors: self.0.cpus.is_static(),
             pod_level: self.0.topology.pod_level,
         };
-        let mut metrics = self.0.counts.all(can);
+        let mut metrics = self.0.counts.all(capabilities);
         metrics.extend(gauges(&self.0.cpus.usage()));
         if let Some(devices) = &self.0.devices {
             metrics.extend(devices.measured.metrics());

@@ -23,7 +23,7 @@ use tonic::{Request, Response, Status};
 use tower::ServiceExt as _;
 
 use crate::NodeManagers;
-use crate::counts::Asked;
+use crate::counts::RequestKind;
 use crate::cpu::set::CpuSet;
 use crate::devices::inventory::NO_NODE;
 use crate::memory::state::Block;
@@ -121,7 +121,7 @@ impl PodResourcesLister for Lister {
         _: Request<wire::ListPodResourcesRequest>,
     ) -> Result<Response<wire::ListPodResourcesResponse>, Status> {
         self.limiter.check()?;
-        self.managers.0.counts.request(Asked::List);
+        self.managers.0.counts.request(RequestKind::List);
         let pods: Vec<Pod> = if self.managers.0.lists_active_pods {
             self.agent.active_pods()
         } else {
@@ -136,7 +136,7 @@ impl PodResourcesLister for Lister {
         _: Request<wire::AllocatableResourcesRequest>,
     ) -> Result<Response<wire::AllocatableResourcesResponse>, Status> {
         self.limiter.check()?;
-        self.managers.0.counts.request(Asked::Allocatable);
+        self.managers.0.counts.request(RequestKind::Allocatable);
         let mut devices = Vec::new();
         let healthy = self.managers.0.devices.as_ref().map(|devices| devices.allocatable());
         for (resource, of_resource) in healthy.into_iter().flatten() {
@@ -167,7 +167,7 @@ impl PodResourcesLister for Lister {
         let pod = self.agent.pod(&namespace, &name).ok_or_else(|| {
             Status::unknown(format!("pod {name} in namespace {namespace} not found"))
         });
-        let pod = self.managers.0.counts.count(Asked::Get, pod)?;
+        let pod = self.managers.0.counts.count(RequestKind::Get, pod)?;
         let pod_resources = Some(self.of_pod(&Pod::new(pod)));
         Ok(Response::new(wire::GetPodResourcesResponse { pod_resources }))
     }
@@ -188,10 +188,10 @@ impl Lister {
     fn of_container(&self, pod: &Pod, container: &Container) -> wire::ContainerResources {
         let (uid, name) = (pod.uid().as_str(), container.name.as_str());
         let devices = self.managers.0.devices.as_ref();
-        let given = devices.map(|devices| devices.of_container(uid, name)).unwrap_or_default();
+        let assigned = devices.map(|devices| devices.of_container(uid, name)).unwrap_or_default();
         let mut devices = Vec::new();
-        for (resource, given) in given {
-            for (node, ids) in &given.ids {
+        for (resource, assigned) in assigned {
+            for (node, ids) in &assigned.ids {
                 let node = (*node != NO_NODE).then_some(*node);
                 devices.extend(ids.iter().map(|id| of_device(&resource, id, node)));
             }

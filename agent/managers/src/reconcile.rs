@@ -44,15 +44,15 @@ fn running(status: &ContainerStatus) -> Option<ContainerId> {
 }
 
 async fn reconcile(managers: &NodeManagers, uid: &str, container: &str, id: &ContainerId) {
-    let Some(cpus) = managers.0.cpus.due(uid, container) else {
+    let Some(cpus) = managers.0.cpus.pending_update(uid, container) else {
         return;
     };
     let limits = Resources { cpuset_cpus: format(&cpus), ..Resources::default() };
     match managers.0.cri.update_container(id, &limits).await {
-        Ok(()) => managers.0.cpus.told(uid, container, cpus),
+        Ok(()) => managers.0.cpus.set_applied(uid, container, cpus),
         Err(error) => {
             let cpus = limits.cpuset_cpus;
-            tracing::error!(pod = uid, container, cpus, %error, "failed to update the processors of a container");
+            tracing::error!(pod = uid, container, cpus, %error, "failed to update the CPUs of a container");
         }
     }
 }

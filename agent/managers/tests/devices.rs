@@ -75,7 +75,7 @@ async fn container_is_created_with_the_devices_of_a_plugin() {
 }
 
 #[tokio::test]
-async fn extended_resources_are_those_of_an_earlier_machine_in_an_empty_directory() {
+async fn extended_resources_are_reset_if_directory_is_empty() {
     let mut node = Node::start();
     assert!(node.view().resets_extended_resources());
     node.kill_agent().await;
@@ -157,7 +157,7 @@ async fn plugin_that_registers_again_replaces_itself() {
 }
 
 #[tokio::test]
-async fn plugin_is_asked_which_devices_it_prefers() {
+async fn preferred_allocation_of_plugin_is_used() {
     let script = Script::new(&["nvidia0", "nvidia1", "nvidia2"]);
     script.set(|state| {
         state.has_preferences = true;
@@ -243,7 +243,7 @@ async fn devices_of_pods_that_run_are_kept_when_the_agent_is_killed() {
 }
 
 #[tokio::test]
-async fn devices_that_were_given_but_not_used_when_the_agent_was_killed_are_the_pods() {
+async fn allocated_devices_stay_with_pod_after_agent_is_killed() {
     let script = Script::new(&["nvidia0", "nvidia1"]);
     let (mut node, plugin) = with_plugin(&script, 2).await;
     // The pod is admitted, but no container of it can be created.
@@ -274,7 +274,7 @@ async fn devices_that_were_given_but_not_used_when_the_agent_was_killed_are_the_
 }
 
 #[tokio::test]
-async fn plugins_that_cannot_be_reached_are_told() {
+async fn unreachable_plugin_is_notified() {
     let node = Node::start();
     let refused = plugin::register(&node.plugins(), "v1alpha", "gpu.sock", GPU).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unknown);
@@ -318,7 +318,7 @@ async fn plugin_found_by_its_socket_offers_devices_until_the_socket_is_removed()
 }
 
 #[tokio::test]
-async fn plugin_found_with_another_version_is_told_why_it_is_not_registered() {
+async fn plugin_with_unsupported_version_is_notified_of_rejection() {
     let node = Node::start();
     let script = Script::new(&["nvidia0"]);
     let (_plugin, mut statuses) = plugin::start_to_be_found(&node.registry(), "v1", &script);
@@ -360,7 +360,7 @@ async fn pod_resources_list_ended_pods_without_the_gate() {
 
 /// Clients in Go name the socket's path as the authority, percent-encoded.
 #[tokio::test]
-async fn clients_whose_authority_is_a_path_are_answered() {
+async fn client_with_path_as_authority_gets_response() {
     const HEADERS: u8 = 1;
     let node = Node::start();
     drop(lister(&node).await);

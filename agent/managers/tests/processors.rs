@@ -56,7 +56,7 @@ async fn resources(node: &Node, pod: &Pod) -> Resources {
 }
 
 #[tokio::test]
-async fn guaranteed_pods_have_processors_for_themselves() {
+async fn guaranteed_pods_have_exclusive_cpus() {
     let machine = two_nodes();
     let mut node =
         with(&machine, json!({"cpuManagerPolicy": "static", "cpuManagerReconcilePeriod": "100ms"}));
@@ -102,7 +102,7 @@ async fn guaranteed_pods_have_processors_for_themselves() {
     json!({"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node"}), "9", "TopologyAffinityError",
     "Resources cannot be allocated with Topology locality")]
 #[tokio::test]
-async fn pods_that_cannot_have_their_processors_are_rejected(
+async fn pods_with_unavailable_cpus_are_rejected(
     #[case] fields: Value,
     #[case] cpu: &str,
     #[case] reason: &str,
@@ -160,7 +160,7 @@ async fn processors_and_memory_are_of_the_same_nodes(
 }
 
 #[tokio::test]
-async fn requests_are_counted_with_those_that_failed() {
+async fn requests_and_failures_are_counted() {
     let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
     let fields = json!({
         "cpuManagerPolicy": "static",
@@ -259,7 +259,7 @@ async fn alignment_is_counted_where_it_is_guaranteed(
 }
 
 #[tokio::test]
-async fn processors_are_counted_by_whose_they_are() {
+async fn cpus_are_counted_as_shared_or_exclusive() {
     let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
     let of_cpus = |managers: &NodeManagers| metrics(managers, "kubelet_cpu_manager_");
     let none = managers(&root, &machine, json!({})).unwrap();
@@ -457,7 +457,7 @@ async fn pods_with_pod_level_resources_share_the_node_without_the_gate() {
 }
 
 #[tokio::test]
-async fn another_policy_than_before_ends_the_node() {
+async fn changed_policy_stops_the_node() {
     let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
     drop(managers(&root, &machine, json!({})).unwrap());
     let error = managers(&root, &machine, json!({"cpuManagerPolicy": "static"})).err().unwrap();

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn second_format_is_read_with_the_gate_and_the_third_is_not_without() {
+    fn second_format_is_read_with_gate_and_third_is_rejected_without() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(FILE);
         std::fs::write(&file, STATIC).unwrap();
@@ -257,7 +257,7 @@ mod tests {
     )]
     #[case::changed(&STATIC.replace("8-9", "8"), "checkpoint is corrupted")]
     #[case::no_json("x", "expected value at line 1 column 1")]
-    fn state_that_cannot_be_followed_names_the_remedy(#[case] text: &str, #[case] why: &str) {
+    fn unusable_state_error_has_the_remedy(#[case] text: &str, #[case] why: &str) {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(FILE), text).unwrap();
         let error = read(directory.path(), "static", false).unwrap_err();

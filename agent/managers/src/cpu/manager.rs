@@ -29,7 +29,7 @@ struct Inner {
     policy: Option<StaticPolicy>,
     state: State,
     /// The CPUs last sent to the runtime for each container, by uid and name.
-    told: Map<(String, String), CpuSet>,
+    applied: Map<(String, String), CpuSet>,
     /// The containers that share the rest of their pod's CPUs, by uid.
     pooled: Map<String, Set<String>>,
 }
@@ -74,9 +74,9 @@ impl CpuManager {
         };
         if is_new || state != known {
             checkpoint::write(directory, name, &state, pod_level)
-                .map_err(|error| format!("failed to write the state of processors: {error}"))?;
+                .map_err(|error| format!("failed to write the CPU manager checkpoint: {error}"))?;
         }
-        let inner = Inner { policy, state, told: Map::new(), pooled: Map::new() };
+        let inner = Inner { policy, state, applied: Map::new(), pooled: Map::new() };
         Ok(Self { directory: directory.to_owned(), pod_level, inner: Mutex::new(inner) })
     }
 
@@ -134,7 +134,7 @@ impl CpuManager {
     fn write(&self, inner: &Inner) {
         let name = policy_name(inner.policy.as_ref());
         if let Err(error) = checkpoint::write(&self.directory, name, &inner.state, self.pod_level) {
-            tracing::error!(%error, "failed to write the state of processors");
+            tracing::error!(%error, "failed to write the CPU manager checkpoint");
         }
     }
 
@@ -180,9 +180,9 @@ impl CpuManager {
     }
 
     /// Frees the CPUs of pods that are not active.
-    pub(crate) fn keep(&self, is_active: &dyn Fn(&str) -> bool) {
+    pub(crate) fn retain_active(&self, is_active: &dyn Fn(&str) -> bool) {
         let mut inner = self.inner();
-        inner.told.retain(|(uid, _), _| is_active(uid));
+        inner.applied.retain(|(uid, _), _| is_active(uid));
         inner.pooled.retain(|uid, _| is_active(uid));
         let Inner { policy: Some(policy), state, .. } = &mut *inner else {
             return;
@@ -217,22 +217,22 @@ impl CpuManager {
     pub(crate) fn created(&self, uid: &str, container: &str) {
         let mut inner = self.inner();
         if let Some(cpus) = inner.state.of(uid, container).cloned() {
-            inner.told.insert((uid.to_owned(), container.to_owned()), cpus);
+            inner.applied.insert((uid.to_owned(), container.to_owned()), cpus);
         }
     }
 
     /// The CPUs that the runtime must set for a running container; `None` if they are unchanged.
-    pub(crate) fn due(&self, uid: &str, container: &str) -> Option<CpuSet> {
+    pub(crate) fn pending_update(&self, uid: &str, container: &str) -> Option<CpuSet> {
         let inner = self.inner();
         inner.policy.as_ref()?;
         let cpus = inner.state.of(uid, container).unwrap_or(&inner.state.shared);
-        let told = inner.told.get(&(uid.to_owned(), container.to_owned()));
-        (!cpus.is_empty() && told != Some(cpus)).then(|| cpus.clone())
+        let applied = inner.applied.get(&(uid.to_owned(), container.to_owned()));
+        (!cpus.is_empty() && applied != Some(cpus)).then(|| cpus.clone())
     }
 
     /// Records that the runtime has set the CPUs of a container.
-    pub(crate) fn told(&self, uid: &str, container: &str, cpus: CpuSet) {
-        self.inner().told.insert((uid.to_owned(), container.to_owned()), cpus);
+    pub(crate) fn set_applied(&self, uid: &str, container: &str, cpus: CpuSet) {
+        self.inner().applied.insert((uid.to_owned(), container.to_owned()), cpus);
     }
 
     /// The exclusive CPUs of a container, or those that it shares only with containers of its pod.

@@ -75,7 +75,7 @@ pub(crate) async fn migrate(directory: &Path, cri: &dyn Cri) -> Result<(), Strin
     };
     let migrated = containers.and_then(|containers| first.migrate(&containers));
     let migrated = migrated.map_err(|error| not_restored(&path, &error))?;
-    tracing::info!(file = %path.display(), "migrating the state of processors from the first format to the second");
+    tracing::info!(file = %path.display(), "migrating the CPU manager checkpoint from v1 to v2");
     migrated.store(directory).map_err(|error| not_restored(&path, &error.to_string()))
 }
 
@@ -123,12 +123,12 @@ mod tests {
     #[case::changed(&TWO.replace("4-6", "4"), false)]
     #[case::of_the_second_format(SECOND, false)]
     #[case::no_json("x", false)]
-    fn first_format_is_told_from_others(#[case] text: &str, #[case] expected: bool) {
+    fn first_format_is_detected(#[case] text: &str, #[case] expected: bool) {
         assert_eq!(FirstFile::parse(text.as_bytes()).is_some(), expected);
     }
 
     #[test]
-    fn entries_are_of_the_containers_that_the_runtime_has() {
+    fn entries_are_mapped_by_container_id() {
         let first = || FirstFile::parse(TWO.as_bytes()).unwrap();
         let containers =
             [container("containerID1", "u1", "a"), container("containerID2", "u2", "b")];
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn file_is_replaced_once_or_names_the_remedy() {
+    async fn file_is_migrated_once_or_error_has_the_remedy() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(FILE);
         let cri = FakeCri::new(Arc::new(SystemClock));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_must_have_what_is_used_again() {
+    fn hints_include_reusable_devices() {
         let all = devices(&[("a", &[0]), ("b", &[1]), ("c", &[1])]);
         let hints = device_hints(&all, &ids(&["b", "c"]), &ids(&["a"]), 1, &[0, 1, 2]);
         assert_eq!(shown(&hints), [("0".to_owned(), true), ("0,1".to_owned(), false)]);

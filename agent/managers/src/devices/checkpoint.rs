@@ -11,7 +11,7 @@ use compact::Map;
 use serde::{Deserialize, Serialize};
 
 use super::affinity::Ids;
-use super::inventory::{Given, OfContainers};
+use super::inventory::{AssignedDevices, OfContainers};
 use super::wire;
 use crate::state_file::{self, checksum, list, map};
 
@@ -107,15 +107,15 @@ pub(super) fn write(
     let mut entries = Vec::new();
     for (pod, containers) in pods {
         for (container, resources) in containers {
-            for (resource, given) in resources {
+            for (resource, assigned) in resources {
                 entries.push(Entry {
                     pod: pod.clone(),
                     container: container.clone(),
                     resource: resource.clone(),
                     ids: Some(
-                        given.ids.iter().map(|(node, ids)| (*node, Some(ids.clone()))).collect(),
+                        assigned.ids.iter().map(|(node, ids)| (*node, Some(ids.clone()))).collect(),
                     ),
-                    response: Some(STANDARD.encode(wire::encode(&given.usage))),
+                    response: Some(STANDARD.encode(wire::encode(&assigned.usage))),
                 });
             }
         }
@@ -134,13 +134,13 @@ pub(super) fn write(
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CheckpointError {
     /// The file cannot be read.
-    #[error("failed to read it")]
+    #[error("failed to read the file")]
     Read(#[source] io::Error),
     /// The file is malformed.
-    #[error("it is malformed")]
+    #[error("malformed JSON")]
     Malformed(#[source] serde_json::Error),
     /// The checksum does not match.
-    #[error("checkpoint is corrupted: its checksum is {expected}, not {actual}")]
+    #[error("checkpoint is corrupted: checksum {expected} in the file, computed {actual}")]
     Corrupted {
         /// The checksum in the file.
         expected: u64,
@@ -173,7 +173,7 @@ pub(super) fn read(file: &Path) -> Result<Option<Checkpoint>, CheckpointError> {
                 pod = entry.pod,
                 container = entry.container,
                 resource = entry.resource,
-                "ignored an unreadable entry of the checkpoint of devices"
+                "ignored a malformed entry of the device checkpoint"
             );
             continue;
         };
@@ -181,7 +181,7 @@ pub(super) fn read(file: &Path) -> Result<Option<Checkpoint>, CheckpointError> {
         let ids = ids.map(|(node, ids)| (node, ids.unwrap_or_default())).collect();
         let of_pod = pods.entry(entry.pod).or_default();
         let of_container = of_pod.entry(entry.container).or_default();
-        of_container.insert(entry.resource, Given { ids, usage });
+        of_container.insert(entry.resource, AssignedDevices { ids, usage });
     }
     let registered = data.registered_devices.into_iter().flatten().map(|(name, _)| name).collect();
     Ok(Some(Checkpoint { pods, registered }))

@@ -31,7 +31,7 @@ pub(crate) struct Usage {
 
 /// The devices of one resource that a container has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct AssignedDevices {
     /// By NUMA node. A device near several nodes occurs several times.
     pub(crate) ids: Map<i64, Vec<String>>,
     pub(crate) usage: Usage,
@@ -64,21 +64,21 @@ impl Usage {
     }
 }
 
-impl Given {
+impl AssignedDevices {
     pub(crate) fn ids(&self) -> Ids {
         self.ids.values().flatten().cloned().collect()
     }
 }
 
 /// The devices of each container, by resource.
-pub(crate) type OfContainers = Map<String, Map<String, Given>>;
+pub(crate) type OfContainers = Map<String, Map<String, AssignedDevices>>;
 
 /// The connection state of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plugin {
     Connected,
     /// Disconnected at this time.
-    Gone(Instant),
+    Disconnected(Instant),
 }
 
 /// The devices of one resource.
@@ -148,7 +148,7 @@ impl Inventory {
     /// Records that the plugin of a resource has disconnected: its devices are unhealthy. If it had not listed devices yet, the
     /// resource has none.
     pub(crate) fn disconnected(&mut self, resource: &str, now: Instant) {
-        self.plugins.insert(resource.to_owned(), Plugin::Gone(now));
+        self.plugins.insert(resource.to_owned(), Plugin::Disconnected(now));
         let known = self.resources.entry(resource.to_owned()).or_default();
         let healthy = std::mem::take(&mut known.healthy);
         known.unhealthy.extend(healthy);
@@ -170,7 +170,7 @@ impl Inventory {
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         let is_over = |plugin: &Plugin| match plugin {
             Plugin::Connected => false,
-            Plugin::Gone(since) => now.saturating_duration_since(*since) > GRACE,
+            Plugin::Disconnected(since) => now.saturating_duration_since(*since) > GRACE,
         };
         let over = self.plugins.iter().filter(|(_, plugin)| is_over(plugin));
         let over: Vec<String> = over.map(|(name, _)| name.clone()).collect();
@@ -187,7 +187,7 @@ impl Inventory {
     pub(crate) fn expires_at(&self) -> Option<Instant> {
         let ends = self.plugins.values().filter_map(|plugin| match plugin {
             Plugin::Connected => None,
-            Plugin::Gone(since) => Some(*since + GRACE),
+            Plugin::Disconnected(since) => Some(*since + GRACE),
         });
         ends.min()
     }
@@ -245,7 +245,7 @@ impl Inventory {
         self.pods = pods;
         self.recount();
         for name in registered {
-            self.plugins.insert(name.clone(), Plugin::Gone(now));
+            self.plugins.insert(name.clone(), Plugin::Disconnected(now));
             self.resources.insert(name, Resource::default());
         }
     }
@@ -256,23 +256,27 @@ impl Inventory {
     }
 
     /// The devices of a container, by resource.
-    pub(crate) fn of_container(&self, pod: &str, container: &str) -> Option<&Map<String, Given>> {
+    pub(crate) fn of_container(
+        &self,
+        pod: &str,
+        container: &str,
+    ) -> Option<&Map<String, AssignedDevices>> {
         self.pods.get(pod)?.get(container)
     }
 
     /// The devices of one resource that a container has.
-    pub(crate) fn given(&self, pod: &str, container: &str, resource: &str) -> Option<Ids> {
+    pub(crate) fn assigned(&self, pod: &str, container: &str, resource: &str) -> Option<Ids> {
         Some(self.of_container(pod, container)?.get(resource)?.ids())
     }
 
     /// The devices of one resource that the containers of a pod have.
-    pub(crate) fn given_to_pod(&self, pod: &str, resource: &str) -> Ids {
+    pub(crate) fn assigned_to_pod(&self, pod: &str, resource: &str) -> Ids {
         let containers = self.pods.get(pod).into_iter().flat_map(Map::values);
-        containers.filter_map(|of| of.get(resource)).flat_map(Given::ids).collect()
+        containers.filter_map(|of| of.get(resource)).flat_map(AssignedDevices::ids).collect()
     }
 
     /// Frees the devices of pods that are not active. Returns whether there were any.
-    pub(crate) fn keep(&mut self, is_active: impl Fn(&str) -> bool) -> bool {
+    pub(crate) fn retain_active(&mut self, is_active: impl Fn(&str) -> bool) -> bool {
         let before = self.pods.len();
         self.pods.retain(|uid, _| is_active(uid));
         let freed = self.pods.len() != before;
@@ -285,8 +289,8 @@ impl Inventory {
     /// Recomputes the devices in use from those of containers.
     pub(crate) fn recount(&mut self) {
         self.allocated.clear();
-        for (name, given) in self.pods.values().flat_map(Map::values).flatten() {
-            self.allocated.entry(name.clone()).or_default().extend(given.ids());
+        for (name, assigned) in self.pods.values().flat_map(Map::values).flatten() {
+            self.allocated.entry(name.clone()).or_default().extend(assigned.ids());
         }
     }
 
@@ -302,10 +306,10 @@ impl Inventory {
         if self.reusable.0 != pod {
             self.reusable = (pod.to_owned(), Map::new());
         }
-        let given = self.pods.get(pod).and_then(|of| of.get(container));
-        for (resource, given) in given.into_iter().flatten() {
+        let assigned = self.pods.get(pod).and_then(|of| of.get(container));
+        for (resource, assigned) in assigned.into_iter().flatten() {
             let reusable = self.reusable.1.entry(resource.clone()).or_default();
-            let ids = given.ids();
+            let ids = assigned.ids();
             if ends {
                 reusable.extend(ids);
             } else {
@@ -314,22 +318,22 @@ impl Inventory {
         }
     }
 
-    /// Begins to allocate what a container requests. `runs`: it is already running, and the pods of an earlier agent are not
+    /// Begins to allocate what a container requests. `is_running`: it is already running, and the pods of an earlier agent are not
     /// known yet.
     ///
     /// # Errors
     ///
     /// The kubelet's error if the devices are unavailable.
-    pub(crate) fn begin(&mut self, request: Request<'_>, runs: bool) -> Result<Step, String> {
+    pub(crate) fn begin(&mut self, request: Request<'_>, is_running: bool) -> Result<Step, String> {
         let Request { pod, container, resource, count: required, affinity } = request;
-        let given = self.given(pod, container, resource);
-        if let Some(given) = given.as_ref().filter(|given| given.len() != required) {
-            let had = given.len();
+        let assigned = self.assigned(pod, container, resource);
+        if let Some(assigned) = assigned.as_ref().filter(|assigned| assigned.len() != required) {
+            let had = assigned.len();
             return Err(format!(
                 "pod {pod:?} container {container:?} changed request for resource {resource:?} from {had} to {required}"
             ));
         }
-        if runs {
+        if is_running {
             return Ok(Step::Nothing);
         }
         let Some(known) = self.resources.get(resource) else {
@@ -340,12 +344,12 @@ impl Inventory {
                 "no healthy devices present; cannot allocate unhealthy devices {resource}"
             ));
         }
-        if given.as_ref().is_some_and(|given| !given.is_subset(&known.healthy)) {
+        if assigned.as_ref().is_some_and(|assigned| !assigned.is_subset(&known.healthy)) {
             return Err(format!(
                 "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
             ));
         }
-        if given.is_some() || required == 0 {
+        if assigned.is_some() || required == 0 {
             return Ok(Step::Nothing);
         }
         let mut taken = Ids::new();
@@ -431,7 +435,7 @@ impl Inventory {
     }
 
     /// Records the devices of a container.
-    pub(crate) fn give(&mut self, request: Request<'_>, ids: &Ids, usage: Usage) {
+    pub(crate) fn assign(&mut self, request: Request<'_>, ids: &Ids, usage: Usage) {
         let devices = self.resources.get(request.resource).map(|known| &known.devices);
         let mut by_node: Map<i64, Vec<String>> = Map::new();
         for id in ids {
@@ -442,10 +446,10 @@ impl Inventory {
                 by_node.entry(*node).or_default().push(id.clone());
             }
         }
-        let given = Given { ids: by_node, usage };
+        let assigned = AssignedDevices { ids: by_node, usage };
         let of_pod = self.pods.entry(request.pod.to_owned()).or_default();
         let of_container = of_pod.entry(request.container.to_owned()).or_default();
-        of_container.insert(request.resource.to_owned(), given);
+        of_container.insert(request.resource.to_owned(), assigned);
     }
 
     /// The devices of a resource by ID, and the free ones.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::affinity::{Device, Ids, device_hints, is_aligned};
 use super::checkpoint;
-use super::inventory::{Given, Inventory, Request, Step, Usage};
+use super::inventory::{AssignedDevices, Inventory, Request, Step, Usage};
 use super::measured::Measured;
 use super::plugin::{Plugin, text};
 use super::wire;
@@ -51,7 +51,7 @@ struct Registered {
     /// The registration number.
     number: u64,
     /// The plugin is disconnected.
-    has_gone: bool,
+    is_disconnected: bool,
 }
 
 /// The result of the preparation for a container's creation.
@@ -83,7 +83,7 @@ impl DeviceManager {
             }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(file = %file.display(), error, "ignored the checkpoint of devices: containers that run may share theirs with new ones");
+                tracing::warn!(file = %file.display(), error, "ignored the unusable device checkpoint: devices of running containers may be allocated again");
             }
         }
         let (changed, _) = watch::channel(0);
@@ -116,7 +116,7 @@ impl DeviceManager {
         let mut state = self.state();
         state.registrations += 1;
         let registration = state.registrations;
-        let registered = Registered { plugin, number: registration, has_gone: false };
+        let registered = Registered { plugin, number: registration, is_disconnected: false };
         state.plugins.insert(resource.to_owned(), registered);
         state.inventory.connected(resource);
         registration
@@ -140,11 +140,11 @@ impl DeviceManager {
         let differs = devices != before || !state.inventory.knows(resource);
         state.inventory.listed(resource, devices);
         if let Err(error) = self.write(&state) {
-            tracing::warn!(error = %error, "failed to write the checkpoint of devices");
+            tracing::warn!(error = %error, "failed to write the device checkpoint");
         }
         drop(state);
         if differs {
-            self.tell();
+            self.notify();
         }
         true
     }
@@ -155,16 +155,16 @@ impl DeviceManager {
         if !state.is_current(resource, registration) {
             return;
         }
-        tracing::warn!(resource, reason = why, "device plugin has gone");
+        tracing::warn!(resource, reason = why, "device plugin disconnected");
         if let Some(registered) = state.plugins.get_mut(resource) {
-            registered.has_gone = true;
+            registered.is_disconnected = true;
         }
         state.inventory.disconnected(resource, Instant::now().into_std());
         drop(state);
-        self.tell();
+        self.notify();
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
 
@@ -174,7 +174,7 @@ impl DeviceManager {
         if state.inventory.expire(Instant::now().into_std())
             && let Err(error) = self.write(&state)
         {
-            tracing::warn!(error = %error, "failed to write the checkpoint of devices");
+            tracing::warn!(error = %error, "failed to write the device checkpoint");
         }
         state.inventory.resources()
     }
@@ -215,13 +215,13 @@ impl DeviceManager {
     }
 
     /// Frees the devices of pods that are not active.
-    pub(crate) fn keep(&self, is_active: impl Fn(&str) -> bool) {
+    pub(crate) fn retain_active(&self, is_active: impl Fn(&str) -> bool) {
         let mut state = self.state();
         // The next allocation writes the checkpoint.
-        let _ = state.inventory.keep(is_active);
+        let _ = state.inventory.retain_active(is_active);
     }
 
-    /// Allocates the devices that a container requests. `runs`: an earlier agent, whose checkpoint is lost, may have allocated
+    /// Allocates the devices that a container requests. `is_running`: an earlier agent, whose checkpoint is lost, may have allocated
     /// them.
     ///
     /// # Errors
@@ -231,31 +231,35 @@ impl DeviceManager {
         pod: &Pod,
         container: &Container,
         affinity: Option<Mask>,
-        runs: bool,
+        is_running: bool,
     ) -> Result<(), String> {
-        let mut given = false;
+        let mut assigned = false;
         let uid = pod.uid().as_str();
         for (resource, count) in limits(container) {
             let request =
                 Request { pod: uid, container: &container.name, resource, count, affinity };
-            given |= self.allocate_resource(request, runs).await?;
+            assigned |= self.allocate_resource(request, is_running).await?;
         }
         let init = pod.init_containers().iter().find(|init| init.name == container.name);
         let ends = init.is_some_and(|init| !is_sidecar(init));
         let mut state = self.state();
         state.inventory.reuse(uid, &container.name, ends);
-        if given { self.write(&state) } else { Ok(()) }
+        if assigned { self.write(&state) } else { Ok(()) }
     }
 
     /// Returns whether the allocation is new.
-    async fn allocate_resource(&self, request: Request<'_>, runs: bool) -> Result<bool, String> {
+    async fn allocate_resource(
+        &self,
+        request: Request<'_>,
+        is_running: bool,
+    ) -> Result<bool, String> {
         let resource = request.resource;
         let step = {
             let mut state = self.state();
             if !state.inventory.knows(resource) {
                 return Ok(false);
             }
-            state.inventory.begin(request, runs)?
+            state.inventory.begin(request, is_running)?
         };
         let ids = match step {
             Step::Nothing => return Ok(false),
@@ -295,7 +299,7 @@ impl DeviceManager {
         });
         match usage {
             Ok(usage) => {
-                state.inventory.give(request, &ids, usage);
+                state.inventory.assign(request, &ids, usage);
                 Ok(true)
             }
             Err(error) => {
@@ -307,7 +311,8 @@ impl DeviceManager {
 
     fn plugin(&self, resource: &str) -> Option<Plugin> {
         let state = self.state();
-        let registered = state.plugins.get(resource).filter(|registered| !registered.has_gone);
+        let registered =
+            state.plugins.get(resource).filter(|registered| !registered.is_disconnected);
         registered.map(|registered| registered.plugin.clone())
     }
 
@@ -327,10 +332,10 @@ impl DeviceManager {
     ) -> Result<Prepared, String> {
         let mut lacks = false;
         for (resource, count) in limits(container) {
-            let (is_known, is_registered, given) = {
+            let (is_known, is_registered, assigned) = {
                 let inventory = &self.state().inventory;
-                let given = inventory.given(uid, &container.name, resource);
-                (inventory.knows(resource), inventory.has_plugin(resource), given)
+                let assigned = inventory.assigned(uid, &container.name, resource);
+                (inventory.knows(resource), inventory.has_plugin(resource), assigned)
             };
             if !is_known || count == 0 {
                 continue;
@@ -341,7 +346,7 @@ impl DeviceManager {
                 ));
             }
             if self.prepares(resource) {
-                let Some(ids) = &given else {
+                let Some(ids) = &assigned else {
                     let name = &container.name;
                     return Err(format!(
                         "no devices found allocated in local cache for pod {uid}, container {name}, resource {resource}"
@@ -355,7 +360,7 @@ impl DeviceManager {
                     format!("device plugin PreStartContainer rpc failed with err: {error}")
                 })?;
             }
-            lacks |= given.is_none();
+            lacks |= assigned.is_none();
         }
         if lacks {
             return Ok(Prepared::NeedsDevices);
@@ -366,10 +371,10 @@ impl DeviceManager {
     /// The container settings for all devices of a container.
     pub(crate) fn usage(&self, uid: &str, container: &str) -> Usage {
         let state = self.state();
-        let given = state.inventory.of_container(uid, container).into_iter().flatten();
+        let assigned = state.inventory.of_container(uid, container).into_iter().flatten();
         let mut usage = Usage::default();
-        for (_, given) in given {
-            usage.add(&given.usage);
+        for (_, assigned) in assigned {
+            usage.add(&assigned.usage);
         }
         usage
     }
@@ -377,25 +382,25 @@ impl DeviceManager {
     /// The topology hints for the devices of a container.
     pub(crate) fn container_hints(&self, uid: &str, container: &Container) -> Hints {
         let state = self.state();
-        let given = |resource: &str| state.inventory.given(uid, &container.name, resource);
+        let assigned = |resource: &str| state.inventory.assigned(uid, &container.name, resource);
         let reusable = |resource: &str| state.inventory.reusable(uid, resource);
         let requests: Map<&str, usize> = limits(container).collect();
-        self.hints(&state, &requests, given, reusable)
+        self.hints(&state, &requests, assigned, reusable)
     }
 
     /// The topology hints for the devices of a pod.
     pub(crate) fn pod_hints(&self, pod: &Pod) -> Hints {
         let state = self.state();
         let uid = pod.uid().as_str();
-        let given = |resource: &str| Some(state.inventory.given_to_pod(uid, resource));
-        self.hints(&state, &pod_limits(pod), given, |_| Ids::new())
+        let assigned = |resource: &str| Some(state.inventory.assigned_to_pod(uid, resource));
+        self.hints(&state, &pod_limits(pod), assigned, |_| Ids::new())
     }
 
     fn hints(
         &self,
         state: &State,
         requests: &Map<&str, usize>,
-        given: impl Fn(&str) -> Option<Ids>,
+        assigned: impl Fn(&str) -> Option<Ids>,
         reusable: impl Fn(&str) -> Ids,
     ) -> Hints {
         let mut hints = Hints::new();
@@ -406,9 +411,11 @@ impl DeviceManager {
             let (devices, free) = state.inventory.free(resource);
             let of = if !is_aligned(&devices) {
                 None
-            } else if let Some(given) = given(resource).filter(|given| !given.is_empty()) {
-                Some(match given.len() == *count {
-                    true => device_hints(&devices, &given, &Ids::new(), *count, &self.nodes),
+            } else if let Some(assigned) =
+                assigned(resource).filter(|assigned| !assigned.is_empty())
+            {
+                Some(match assigned.len() == *count {
+                    true => device_hints(&devices, &assigned, &Ids::new(), *count, &self.nodes),
                     false => Vec::new(),
                 })
             } else {
@@ -425,21 +432,21 @@ impl DeviceManager {
     }
 
     /// The devices of a container, by resource.
-    pub(crate) fn of_container(&self, uid: &str, container: &str) -> Map<String, Given> {
+    pub(crate) fn of_container(&self, uid: &str, container: &str) -> Map<String, AssignedDevices> {
         self.state().inventory.of_container(uid, container).cloned().unwrap_or_default()
     }
 
     /// The health of a container's devices, as last reported by their plugins.
     pub(crate) fn health(&self, uid: &str, container: &str) -> DeviceHealth {
         let state = self.state();
-        let given = state.inventory.of_container(uid, container).into_iter().flatten();
-        let health = given.map(|(resource, given)| {
+        let assigned = state.inventory.of_container(uid, container).into_iter().flatten();
+        let health = assigned.map(|(resource, assigned)| {
             let (devices, _) = state.inventory.free(resource);
             let is_healthy = |id: String| {
                 let is_healthy = devices.get(&id).is_none_or(|device| device.healthy);
                 (id, is_healthy)
             };
-            (resource.clone(), given.ids().into_iter().map(is_healthy).collect())
+            (resource.clone(), assigned.ids().into_iter().map(is_healthy).collect())
         });
         health.collect()
     }
@@ -452,7 +459,8 @@ impl DeviceManager {
 
 impl State {
     fn is_current(&self, resource: &str, registration: u64) -> bool {
-        let registered = self.plugins.get(resource).filter(|registered| !registered.has_gone);
+        let registered =
+            self.plugins.get(resource).filter(|registered| !registered.is_disconnected);
         registered.is_some_and(|registered| registered.number == registration)
     }
 }

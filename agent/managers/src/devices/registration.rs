@@ -181,7 +181,7 @@ impl PluginHandler for Registrar {
             return;
         };
         let resource = plugin.name.clone();
-        self.manager.disconnected(&resource, registration, "its socket was removed");
+        self.manager.disconnected(&resource, registration, "socket removed");
         let _ = self.changes.send(Change::Deregistered { resource, registration });
     }
 }

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn first_format_is_read_with_the_gate_and_the_second_is_not_without() {
+    fn first_format_is_read_with_gate_and_second_is_rejected_without() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(FILE);
         std::fs::write(&file, STATIC).unwrap();
@@ -227,7 +227,7 @@ mod tests {
         "[memorymanager] configured policy \"Static\" differs from state checkpoint policy \"None\""
     )]
     #[case::changed(&STATIC.replace("\"size\":20", "\"size\":21"), "checkpoint is corrupted")]
-    fn state_that_cannot_be_followed_names_the_remedy(#[case] text: &str, #[case] why: &str) {
+    fn unusable_state_error_has_the_remedy(#[case] text: &str, #[case] why: &str) {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(FILE), text).unwrap();
         let error = read(directory.path(), "Static", false).unwrap_err();

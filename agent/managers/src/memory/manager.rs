@@ -50,8 +50,9 @@ impl MemoryManager {
             Some(policy) => policy.start(known.clone())?,
         };
         if is_new || state != known {
-            checkpoint::write(directory, name, &state, pod_level)
-                .map_err(|error| format!("failed to write the state of memory: {error}"))?;
+            checkpoint::write(directory, name, &state, pod_level).map_err(|error| {
+                format!("failed to write the memory manager checkpoint: {error}")
+            })?;
         }
         let inner = Mutex::new(Inner { policy, state });
         Ok(Self { directory: directory.to_owned(), pod_level, inner })
@@ -85,7 +86,7 @@ impl MemoryManager {
     fn write(&self, inner: &Inner) {
         let name = policy_name(inner.policy.as_ref());
         if let Err(error) = checkpoint::write(&self.directory, name, &inner.state, self.pod_level) {
-            tracing::error!(%error, "failed to write the state of memory");
+            tracing::error!(%error, "failed to write the memory manager checkpoint");
         }
     }
 
@@ -147,7 +148,7 @@ impl MemoryManager {
     }
 
     /// Frees the memory of pods that are not active.
-    pub(crate) fn keep(&self, is_active: &dyn Fn(&str) -> bool) {
+    pub(crate) fn retain_active(&self, is_active: &dyn Fn(&str) -> bool) {
         self.free(|uid, _| !is_active(uid));
     }
 

@@ -8,7 +8,7 @@ use api::pod::{Pod, is_sidecar};
 use compact::Map;
 use k8s_openapi::api::core::v1::Container;
 
-use super::policy::{StaticPolicy, as_hints, same_again};
+use super::policy::{StaticPolicy, as_hints, existing_hints};
 use super::requests::{Amounts, requested, requested_by_pod};
 use super::state::{Block, State, reserve};
 use crate::topology::hint::{Hint, Hints};
@@ -138,7 +138,7 @@ impl StaticPolicy {
             return as_hints(Some(kinds.collect()));
         }
         match state.pods.get(pod.uid().as_str()) {
-            Some(blocks) => same_again(blocks, &requests),
+            Some(blocks) => existing_hints(blocks, &requests),
             None => self.pod_hints(state, pod),
         }
     }

@@ -270,7 +270,7 @@ impl StaticPolicy {
         }
         let requests = requested(pod, container, self.pod_level);
         match state.of(pod.uid().as_str(), &container.name) {
-            Some(blocks) => same_again(blocks, &requests),
+            Some(blocks) => existing_hints(blocks, &requests),
             None => as_hints(self.find(&state.machine, pod, &requests)),
         }
     }
@@ -284,7 +284,7 @@ impl StaticPolicy {
         let uid = pod.uid().as_str();
         let mut known = pod.init_and_apps().filter_map(|it| state.of(uid, &it.name));
         match known.next() {
-            Some(blocks) => same_again(blocks, &requests),
+            Some(blocks) => existing_hints(blocks, &requests),
             None => as_hints(self.find(&state.machine, pod, &requests)),
         }
     }
@@ -342,7 +342,7 @@ pub(super) fn as_hints(found: Option<Map<String, Vec<Hint>>>) -> Hints {
 }
 
 /// The hints of an existing assignment; none if it differs from the requests.
-pub(super) fn same_again(blocks: &[Block], requests: &Amounts) -> Hints {
+pub(super) fn existing_hints(blocks: &[Block], requests: &Amounts) -> Hints {
     let is_requested = |block: &Block| requests.get(&block.kind) == Some(&block.size);
     if blocks.len() != requests.len() || !blocks.iter().all(is_requested) {
         return Hints::new();

@@ -75,7 +75,7 @@ fn lists(managers: &[Hints]) -> Vec<Vec<Hint>> {
 
 /// The best merge over all combinations of one hint per resource.
 fn best(nodes: &Nodes, lists: &[Vec<Hint>], may_be_closest: bool) -> Hint {
-    let judge = Judge {
+    let comparison = HintComparison {
         nodes,
         enough: enough(lists),
         closest: nodes.distances.as_ref().filter(|_| may_be_closest),
@@ -88,7 +88,7 @@ fn best(nodes: &Nodes, lists: &[Vec<Hint>], may_be_closest: bool) -> Hint {
         choice.extend(
             lists.iter().zip(&chosen).map(|(list, index): (&Vec<Hint>, &usize)| list[*index]),
         );
-        best = judge.better(best, judge.merged(&choice));
+        best = comparison.prefer(best, comparison.merged(&choice));
         // The last list varies fastest.
         let Some(position) = (0..lists.len()).rev().find(|at| chosen[*at] + 1 < lists[*at].len())
         else {
@@ -106,13 +106,13 @@ fn enough(lists: &[Vec<Hint>]) -> usize {
     lists.iter().filter_map(least).max().unwrap_or_default()
 }
 
-struct Judge<'a> {
+struct HintComparison<'a> {
     nodes: &'a Nodes,
     enough: usize,
     closest: Option<&'a Map<usize, Vec<u64>>>,
 }
 
-impl Judge<'_> {
+impl HintComparison<'_> {
     /// The intersection of the hints' nodes, preferred if all hints are preferred and equal.
     fn merged(&self, hints: &[Hint]) -> Hint {
         let mut masks = hints.iter().filter_map(|hint| hint.nodes);
@@ -124,7 +124,7 @@ impl Judge<'_> {
         Hint { nodes: Some(common), preferred }
     }
 
-    fn better(&self, current: Option<Hint>, candidate: Hint) -> Option<Hint> {
+    fn prefer(&self, current: Option<Hint>, candidate: Hint) -> Option<Hint> {
         let size = |hint: &Hint| hint.nodes.map(Mask::count).unwrap_or_default();
         if size(&candidate) == 0 {
             return current;
@@ -132,18 +132,18 @@ impl Judge<'_> {
         let Some(current) = current else {
             return Some(candidate);
         };
-        let fitter = || self.fitter(current, candidate);
+        let prefer_fitting = || self.prefer_fitting(current, candidate);
         Some(match (current.preferred, candidate.preferred) {
             (false, true) => candidate,
             (true, false) => current,
-            (true, true) => fitter(),
+            (true, true) => prefer_fitting(),
             // Prefer the needed number of nodes, or else the closest to it.
             (false, false) => {
                 let (now, then) = (size(&current), size(&candidate));
                 if now > self.enough {
-                    fitter()
+                    prefer_fitting()
                 } else if now == self.enough {
-                    if then == now { fitter() } else { current }
+                    if then == now { prefer_fitting() } else { current }
                 } else if then > self.enough {
                     current
                 } else if then == self.enough || then > now {
@@ -151,13 +151,13 @@ impl Judge<'_> {
                 } else if then < now {
                     current
                 } else {
-                    fitter()
+                    prefer_fitting()
                 }
             }
         })
     }
 
-    fn fitter(&self, current: Hint, candidate: Hint) -> Hint {
+    fn prefer_fitting(&self, current: Hint, candidate: Hint) -> Hint {
         let (Some(one), Some(other)) = (current.nodes, candidate.nodes) else {
             return current;
         };

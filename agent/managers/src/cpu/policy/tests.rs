@@ -57,7 +57,7 @@ fn allocate(
 }
 
 #[test]
-fn whole_processors_are_taken_from_the_shared_ones_and_given_back() {
+fn exclusive_cpus_are_taken_from_the_shared_pool_and_returned() {
     let (mut policy, mut state) = policy(Options::default());
     let one = pod("u1", &[("a", "2"), ("b", "500m"), ("c", "1")]);
     let taken = allocate(&mut policy, &mut state, &one, None).unwrap();
@@ -75,7 +75,7 @@ fn whole_processors_are_taken_from_the_shared_ones_and_given_back() {
 }
 
 #[test]
-fn burstable_pods_share() {
+fn burstable_pods_use_shared_cpus() {
     let (mut policy, mut state) = policy(Options::default());
     let container = json!({"name": "a", "image": "i", "resources": {"requests": {"cpu": "2", "memory": "1Mi"}}});
     let pod = json!({"metadata": {"name": "p", "uid": "u1"}, "spec": {"containers": [container]}});
@@ -84,7 +84,7 @@ fn burstable_pods_share() {
 }
 
 #[test]
-fn later_containers_use_the_processors_of_init_containers_again() {
+fn later_containers_reuse_cpus_of_init_containers() {
     let (mut policy, mut state) = policy(Options::default());
     let one = pod("u1", &[("init", "4"), ("a", "2"), ("b", "2")]);
     let taken = allocate(&mut policy, &mut state, &one, None).unwrap();
@@ -113,7 +113,7 @@ fn reserved_processors_are_shared_or_not(#[case] options: Options, #[case] share
     "16",
     "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 14, requested CPUs = 16, CPUs per core = 2"
 )]
-fn full_cores_are_given_or_none(#[case] cpu: &str, #[case] expected: &str) {
+fn full_pcpus_only_rejects_partial_cores(#[case] cpu: &str, #[case] expected: &str) {
     let (mut policy, mut state) = policy(Options { full_cores: true, ..Options::default() });
     let error = allocate(&mut policy, &mut state, &pod("u1", &[("a", cpu)]), None).unwrap_err();
     assert_eq!(error.to_string(), expected);
@@ -165,7 +165,7 @@ fn nodes_with_enough_processors_are_preferred() {
     "current set of available CPUs \"0-15\" doesn't match with CPUs in state \"0-14\""
 )]
 #[case::nothing_shared("", "3", "default cpuset cannot be empty")]
-fn state_that_does_not_fit_is_refused(
+fn start_rejects_inconsistent_state(
     #[case] shared: &str,
     #[case] exclusive: &str,
     #[case] expected: &str,
@@ -180,7 +180,7 @@ fn state_that_does_not_fit_is_refused(
 }
 
 #[test]
-fn reserved_processors_can_be_named() {
+fn reserved_cpus_can_be_specified() {
     let named = StaticPolicy::new(layout(), Options::default(), 2, set("3,5")).unwrap();
     assert_eq!(format(&named.allocatable()), "0-2,4,6-15");
     let error = StaticPolicy::new(layout(), Options::default(), 1, set("3,5")).unwrap_err();

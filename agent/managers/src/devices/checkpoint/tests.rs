@@ -59,8 +59,8 @@ fn checkpoint_is_written_as_by_a_kubelet() {
 
 #[rstest]
 #[case::changed(&OF_KUBELET.replace("nic0", "nic1"), "checkpoint is corrupted")]
-#[case::half(&OF_KUBELET[..100], "it is malformed")]
-fn changed_checkpoint_is_refused(#[case] text: &str, #[case] expected: &str) {
+#[case::half(&OF_KUBELET[..100], "malformed JSON")]
+fn corrupt_checkpoint_is_rejected(#[case] text: &str, #[case] expected: &str) {
     let (_directory, file) = written(text);
     let error = read(&file).unwrap_err().to_string();
     assert!(error.starts_with(expected), "{error}");

@@ -47,12 +47,12 @@ fn prefer(
             inventory.prefer(GPU, preference, &ids(preferred), request.count)?
         }
     };
-    inventory.give(request, &taken, Usage::default());
+    inventory.assign(request, &taken, Usage::default());
     Ok(taken)
 }
 
 #[test]
-fn devices_are_given_to_one_container_each() {
+fn devices_are_exclusive_to_one_container() {
     let mut inventory = inventory(&[("a", &[]), ("b", &[]), ("c", &[])]);
     assert_eq!(allocate(&mut inventory, request("p", "one", 2)), Ok(ids(&["a", "b"])));
     assert_eq!(allocate(&mut inventory, request("p", "one", 2)), Ok(ids(&[])), "it has them");
@@ -61,7 +61,7 @@ fn devices_are_given_to_one_container_each() {
         "requested number of devices unavailable for vendor.com/gpu. Requested: 2, Available: 1"
     );
     assert_eq!(allocate(&mut inventory, request("q", "one", 1)), Ok(ids(&["c"])));
-    assert!(inventory.keep(|uid| uid != "p"));
+    assert!(inventory.retain_active(|uid| uid != "p"));
     assert_eq!(allocate(&mut inventory, request("q", "two", 1)), Ok(ids(&["a"])));
 }
 
@@ -72,7 +72,7 @@ fn devices_are_given_to_one_container_each() {
     2,
     "pod \"p\" container \"c\" changed request for resource \"vendor.com/gpu\" from 1 to 2"
 )]
-fn requests_that_cannot_be_met_name_the_reason(
+fn rejected_requests_have_the_reason(
     #[case] resource: &str,
     #[case] count: usize,
     #[case] expected: &str,
@@ -84,7 +84,7 @@ fn requests_that_cannot_be_met_name_the_reason(
 }
 
 #[test]
-fn devices_that_are_not_healthy_are_neither_given_nor_given_again() {
+fn unhealthy_devices_are_neither_allocated_nor_reused() {
     let mut inventory = inventory(&[("a", &[]), ("bad", &[])]);
     allocate(&mut inventory, request("p", "c", 1)).unwrap();
     inventory.listed(GPU, devices(&[("bad", &[])]));
@@ -101,7 +101,7 @@ fn devices_that_are_not_healthy_are_neither_given_nor_given_again() {
 }
 
 #[test]
-fn container_that_runs_already_needs_nothing() {
+fn running_container_needs_no_allocation() {
     let mut inventory = Inventory::default();
     inventory.restore(Map::new(), [GPU.to_owned()], Instant::now());
     assert_eq!(inventory.begin(request("p", "c", 1), true), Ok(Step::Nothing));
@@ -109,7 +109,7 @@ fn container_that_runs_already_needs_nothing() {
 }
 
 #[test]
-fn devices_of_an_earlier_agent_are_not_given_to_others() {
+fn restored_devices_are_not_allocated_again() {
     let mut before = inventory(&[("a", &[0, 1]), ("b", &[])]);
     allocate(&mut before, request("p", "c", 1)).unwrap();
     let mut after = Inventory::default();
@@ -130,7 +130,7 @@ fn devices_of_an_earlier_agent_are_not_given_to_others() {
 #[case::all_near_first(3, Some(1), &["b"], &["b", "c", "d"])]
 #[case::taken_already(3, Some(0), &["a", "d"], &["a", "b", "d"])]
 #[case::near_alone(2, Some(1), &[], &["c", "d"])]
-fn plugin_may_choose_among_the_devices_that_are_near(
+fn plugin_prefers_among_near_devices(
     #[case] count: usize,
     #[case] node: Option<usize>,
     #[case] preferred: &[&str],
@@ -143,7 +143,7 @@ fn plugin_may_choose_among_the_devices_that_are_near(
 }
 
 #[test]
-fn plugin_is_asked_for_no_more_than_may_be_chosen() {
+fn preference_request_is_limited_to_eligible_devices() {
     let mut inventory = inventory(&[("a", &[0]), ("b", &[0]), ("c", &[1]), ("d", &[1])]);
     let near = Request { affinity: Some(Mask::of([0])), ..request("p", "c", 1) };
     let Ok(Step::Prefer(preference)) = inventory.begin(near, false) else { panic!() };
@@ -155,7 +155,7 @@ fn plugin_is_asked_for_no_more_than_may_be_chosen() {
 }
 
 #[test]
-fn later_containers_use_the_devices_of_init_containers_again() {
+fn later_containers_reuse_devices_of_init_containers() {
     let mut inventory = inventory(&[("a", &[]), ("b", &[])]);
     let mut next = |container: &str, count, ends| {
         let taken = allocate(&mut inventory, request("p", container, count));
@@ -169,7 +169,7 @@ fn later_containers_use_the_devices_of_init_containers_again() {
 }
 
 #[test]
-fn plugin_that_fails_to_list_leaves_a_resource_without_devices() {
+fn disconnect_before_listing_leaves_resource_without_devices() {
     let mut inventory = Inventory::default();
     inventory.connected("a/gpu");
     assert_eq!(inventory.resources(), DeviceResources::default());
@@ -180,7 +180,7 @@ fn plugin_that_fails_to_list_leaves_a_resource_without_devices() {
 }
 
 #[test]
-fn resources_count_until_their_plugin_has_been_away_for_five_minutes() {
+fn resources_expire_five_minutes_after_disconnect() {
     let start = Instant::now();
     let after = |seconds: u64| start + Duration::from_secs(seconds);
     let mut inventory = inventory(&[("a", &[]), ("bad", &[])]);
@@ -205,7 +205,7 @@ fn resources_count_until_their_plugin_has_been_away_for_five_minutes() {
 }
 
 #[test]
-fn what_two_resources_say_of_one_thing_is_said_once() {
+fn usage_of_several_resources_has_no_duplicates() {
     let usage = |value: &str, host: &str| Usage {
         envs: BTreeMap::from([("A".to_owned(), value.to_owned())]),
         annotations: BTreeMap::from([("k".to_owned(), value.to_owned())]),

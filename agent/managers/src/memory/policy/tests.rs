@@ -55,7 +55,7 @@ fn free(state: &State) -> Vec<u64> {
 }
 
 #[test]
-fn memory_is_of_one_node_if_that_has_enough() {
+fn memory_comes_from_one_node_if_it_suffices() {
     let (mut policy, mut state) = policy(2);
     allocate(&mut policy, &mut state, &pod("u1", &[("a", 6)]), Hint::default()).unwrap();
     allocate(&mut policy, &mut state, &pod("u2", &[("a", 6)]), Hint::default()).unwrap();
@@ -71,7 +71,7 @@ fn memory_is_of_one_node_if_that_has_enough() {
 }
 
 #[test]
-fn nodes_of_a_group_are_used_by_that_group_alone() {
+fn grouped_nodes_are_exclusive_to_the_group() {
     let (mut policy, mut state) = policy(3);
     allocate(&mut policy, &mut state, &pod("u1", &[("a", 15)]), Hint::default()).unwrap();
     assert_eq!(nodes(&state, "u1", "a"), [0, 1]);
@@ -102,7 +102,7 @@ fn chosen_nodes_are_extended_if_they_have_too_little() {
 }
 
 #[test]
-fn later_containers_use_the_memory_of_init_containers_again() {
+fn later_containers_reuse_memory_of_init_containers() {
     let (mut policy, mut state) = policy(1);
     let one = pod("u1", &[("init", 6), ("a", 4), ("b", 3)]);
     allocate(&mut policy, &mut state, &one, Hint::default()).unwrap();
@@ -146,7 +146,7 @@ fn hints_name_the_smallest_groups() {
 #[case::fewer(|state: &mut State| drop(state.machine.remove(&1)), "[memorymanager] the expected machine state is different from the real one")]
 #[case::no_node(|state: &mut State| state.blocks.get_mut("u1").unwrap().get_mut("a").unwrap()[0].nodes = vec![7], "[memorymanager] (pod: u1, container: a) the memory assignment uses the NUMA that does not exist")]
 #[case::empty(|state: &mut State| state.machine.clear(), "[memorymanager] machine state can not be empty when it has memory assignments")]
-fn state_that_does_not_fit_is_refused(#[case] change: fn(&mut State), #[case] expected: &str) {
+fn start_rejects_inconsistent_state(#[case] change: fn(&mut State), #[case] expected: &str) {
     let (mut policy, mut state) = policy(2);
     allocate(&mut policy, &mut state, &pod("u1", &[("a", 6)]), Hint::default()).unwrap();
     assert_eq!(policy.start(state.clone()), Ok(state.clone()));

@@ -56,7 +56,7 @@ fn single_node_is_all_or_nothing(
 }
 
 #[test]
-fn closest_nodes_are_chosen_if_that_is_asked_for() {
+fn closest_nodes_are_preferred_with_the_option() {
     let distances =
         Map::from([(0, vec![10, 30, 11]), (1, vec![30, 10, 30]), (2, vec![11, 30, 10])]);
     let near = Nodes { distances: Some(distances), ..nodes(3) };
