@@ -20,7 +20,7 @@ use cri::csi::volume_capability::{
 };
 use cri::csi::volume_usage::Unit;
 use cri::csi::{self, CapacityRange, VolumeCapability, VolumeUsage};
-use plugins::{CallError, connect, within};
+use plugins::{CallError, connect, with_timeout};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -113,7 +113,7 @@ impl Driver {
     ) -> Result<T, CallError> {
         let since = Instant::now();
         let calling = async { call(NodeClient::new(connect(&self.endpoint).await?)).await };
-        let answered = within(CALL_TIMEOUT, calling).await;
+        let answered = with_timeout(CALL_TIMEOUT, calling).await;
         let code = answered.as_ref().map_or_else(|error| error.code, |_| "OK");
         let driver = self.name.clone();
         self.durations.observe(DriverCall { driver, path, code }, since.elapsed());

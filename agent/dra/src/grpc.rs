@@ -10,7 +10,7 @@ use std::time::Duration;
 use cri::client::{GrpcClient, single};
 use cri::codec::{Incoming, Outgoing};
 use cri::{dra as wire, drahealth};
-use plugins::{CallError, connect, within};
+use plugins::{CallError, connect, with_timeout};
 use tonic::{Request, Status, Streaming};
 
 use crate::claims::{Claim, ClaimResults, Device};
@@ -72,7 +72,7 @@ impl Plugin {
             let answer = client.unary(single(Request::new(request)), path).await?;
             Ok(answer.into_inner())
         };
-        within(CALL, calling).await
+        with_timeout(CALL, calling).await
     }
 }
 

@@ -13,7 +13,7 @@ use tokio_stream::StreamExt as _;
 use super::reader::{Filter, Piece, Reader, Tail};
 
 /// How long to wait for a change before the caller checks the container: its end changes no file.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The size of a read in bytes.
 const CHUNK: usize = 64 * 1024;
 
@@ -171,7 +171,7 @@ impl Follower {
             }
             Ok(())
         };
-        tokio::time::timeout(LOOK, change).await.unwrap_or(Ok(()))
+        tokio::time::timeout(POLL_INTERVAL, change).await.unwrap_or(Ok(()))
     }
 }
 

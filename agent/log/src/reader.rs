@@ -93,7 +93,7 @@ impl Reader {
             Stream::Stdout => stdout,
             Stream::Stderr => stderr,
         };
-        let goes_on = std::mem::replace(open, entry.partial);
+        let is_continuation = std::mem::replace(open, entry.partial);
         if self.filter.stream.is_some_and(|stream| stream != entry.stream) {
             return None;
         }
@@ -103,10 +103,10 @@ impl Reader {
             return None;
         }
         let mut bytes = Vec::with_capacity(entry.text.len() + 1);
-        if !goes_on {
+        if !is_continuation {
             bytes.extend_from_slice(self.filter.prefix.as_bytes());
         }
-        if self.filter.timestamps && !goes_on {
+        if self.filter.timestamps && !is_continuation {
             bytes.extend_from_slice(entry.time.as_bytes());
             bytes.push(b' ');
         }
@@ -167,7 +167,7 @@ impl Tail {
     fn entry(&mut self) {
         let entry = parse(&self.line);
         let [stdout, stderr] = &mut self.open;
-        let goes_on = match entry {
+        let is_continuation = match entry {
             Some(entry) => {
                 let open = match entry.stream {
                     Stream::Stdout => stdout,
@@ -177,7 +177,7 @@ impl Tail {
             }
             None => false,
         };
-        if !goes_on {
+        if !is_continuation {
             self.starts.push_back(self.begin);
             if self.starts.len() > self.lines {
                 self.starts.pop_front();

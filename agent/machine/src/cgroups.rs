@@ -89,7 +89,7 @@ impl<K: Kernel> HostCgroups<K> {
             let listed = fs::read_to_string(&file).unwrap_or_default();
             if listed.lines().all(|line| line != process) {
                 let written = open(&file).and_then(|mut file| file.write_all(process.as_bytes()));
-                written.map_err(|error| of("move a process into", &file, &error))?;
+                written.map_err(|error| with_context("move a process into", &file, &error))?;
             }
         }
         Ok(())
@@ -181,7 +181,7 @@ impl<K: Kernel> HostCgroups<K> {
         for one in wanted {
             match self.kernel.make(one) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(of("make the cgroup", one, &error));
+                    return Err(with_context("create the cgroup", one, &error));
                 }
                 Ok(()) | Err(_) => {}
             }
@@ -251,7 +251,7 @@ impl<K: Kernel> ControlGroups for HostCgroups<K> {
     fn set(&self, path: &str, values: &CgroupValues) -> io::Result<()> {
         let relative = relative(path)?;
         if !self.may_set(path) {
-            return Err(invalid(format!("cgroup {path} is not the agent's")));
+            return Err(invalid(format!("cgroup {path} does not belong to the agent")));
         }
         let mut exists = false;
         for hierarchy in self.hierarchies() {
@@ -276,7 +276,7 @@ impl<K: Kernel> ControlGroups for HostCgroups<K> {
             let entries = match fs::read_dir(&directory) {
                 Ok(entries) => entries,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(of("read the cgroup", &directory, &error)),
+                Err(error) => return Err(with_context("read the cgroup", &directory, &error)),
             };
             let entries = entries.flatten();
             let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -306,7 +306,7 @@ impl<K: Kernel> ControlGroups for HostCgroups<K> {
         for directory in &directories {
             match self.kernel.remove(directory) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    failed = Some(of("remove the cgroup", directory, &error));
+                    failed = Some(with_context("remove the cgroup", directory, &error));
                 }
                 Ok(()) | Err(_) => {}
             }
@@ -330,7 +330,7 @@ fn relative(path: &str) -> io::Result<PathBuf> {
     if is_plain && !relative.as_os_str().is_empty() && !path.contains(['\0', '\n']) {
         Ok(relative)
     } else {
-        Err(invalid(format!("{path:?} is not the path of a cgroup: give one like /x/kubepods")))
+        Err(invalid(format!("invalid cgroup path {path:?}: expected a path such as /x/kubepods")))
     }
 }
 
@@ -338,7 +338,7 @@ fn invalid(problem: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, problem)
 }
 
-fn of(verb: &str, path: &Path, error: &io::Error) -> io::Error {
+fn with_context(verb: &str, path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("failed to {verb} {}: {error}", path.display()))
 }
 
@@ -368,7 +368,7 @@ fn enable(directory: &Path) -> io::Result<()> {
     let file = directory.join("cgroup.subtree_control");
     let write = |text: &str| {
         let written = open(&file).and_then(|mut opened| opened.write_all(text.as_bytes()));
-        written.map_err(|error| of(&format!("write {text} to"), &file, &error))
+        written.map_err(|error| with_context(&format!("write {text} to"), &file, &error))
     };
     // The kernel rejects the whole write if one controller cannot be enabled, so try each one alone.
     write(&missing.join(" ")).or_else(|_| {
@@ -410,7 +410,11 @@ fn write_text(directory: &Path, write: &FileWrite) -> io::Result<()> {
     match open(&file).and_then(|mut opened| opened.write_all(write.text.as_bytes())) {
         Err(_) if write.optional => Ok(()),
         written => written.map_err(|error| {
-            of(&format!("set {} to {:?} in the cgroup", write.file, write.text), directory, &error)
+            with_context(
+                &format!("set {} to {:?} in the cgroup", write.file, write.text),
+                directory,
+                &error,
+            )
         }),
     }
 }

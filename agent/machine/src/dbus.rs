@@ -42,7 +42,7 @@ fn path_of(address: &str) -> Option<&str> {
 /// The timeout of an answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The maximum number of signals that are queued during a call.
-const MOST_SIGNALS: usize = 100;
+const MAX_QUEUED_SIGNALS: usize = 100;
 
 /// A connection to a bus.
 #[derive(Debug)]
@@ -56,25 +56,25 @@ pub struct Bus {
 
 /// A service's error response.
 #[derive(Debug)]
-struct Refusal {
+struct ErrorReply {
     member: String,
     name: String,
     text: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ErrorReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.member, self.name, self.text)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for ErrorReply {}
 
 /// The error name of a service's response, such as `org.freedesktop.systemd1.UnitExists`; `None` for other errors.
 #[must_use]
-pub fn refusal(error: &io::Error) -> Option<&str> {
-    let refusal = error.get_ref()?.downcast_ref::<Refusal>()?;
-    Some(&refusal.name)
+pub fn error_name_of(error: &io::Error) -> Option<&str> {
+    let reply = error.get_ref()?.downcast_ref::<ErrorReply>()?;
+    Some(&reply.name)
 }
 
 /// The method of an object.
@@ -110,7 +110,10 @@ impl Bus {
                 true => Ok(()),
                 false => Err(io::Error::new(
                     io::ErrorKind::PermissionDenied,
-                    format!("the bus answers {:?} to {line:?}", answer.trim_end()),
+                    format!(
+                        "D-Bus authentication failed: got {:?} in reply to {line:?}",
+                        answer.trim_end()
+                    ),
                 )),
             }
         };
@@ -143,13 +146,13 @@ impl Bus {
             match message.kind {
                 Kind::Return if message.reply_serial == Some(serial) => return Ok(message),
                 Kind::Error if message.reply_serial == Some(serial) => {
-                    return Err(io::Error::other(Refusal {
+                    return Err(io::Error::other(ErrorReply {
                         member: method.member.to_owned(),
                         name: message.error_name.clone().unwrap_or_default(),
                         text: message.text().unwrap_or_default(),
                     }));
                 }
-                Kind::Signal if self.signals.len() < MOST_SIGNALS => {
+                Kind::Signal if self.signals.len() < MAX_QUEUED_SIGNALS => {
                     self.signals.push_back(message);
                 }
                 Kind::Signal | Kind::Return | Kind::Error | Kind::Call => {}
@@ -230,7 +233,7 @@ impl Bus {
         if count == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "the bus ended the connection",
+                "D-Bus connection closed by the bus",
             ));
         }
         for message in ancillary.drain() {

@@ -36,7 +36,7 @@ pub fn oom_kills(path: &Path) -> io::Result<mpsc::UnboundedReceiver<OomKill>> {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    tracing::warn!(%error, "failed to read the kernel's log; OOM kills are not reported any more");
+                    tracing::warn!(%error, "failed to read /dev/kmsg; OOM kills are no longer reported");
                     return;
                 }
             }
@@ -150,14 +150,14 @@ mod tests {
     #[case::end_alone("3,3,3,-;Killed process 8 (a) total-vm:9kB\n", vec![])]
     #[case::begin_alone("4,1,1,-;app invoked oom-killer: gfp_mask=0x0\n", vec![])]
     #[case::others("6,1,1,-;eth0: link up\n SUBSYSTEM=net\n", vec![])]
-    fn kills_are_found_in_the_log(#[case] log: &str, #[case] expected: Vec<OomKill>) {
+    fn oom_kills_are_parsed(#[case] log: &str, #[case] expected: Vec<OomKill>) {
         let mut parser = OomParser::default();
         let found: Vec<OomKill> = log.lines().filter_map(|line| parser.line(line)).collect();
         assert_eq!(found, expected);
     }
 
     #[test]
-    fn kills_are_received_as_they_are_logged() {
+    fn oom_kills_are_received_as_they_are_logged() {
         let directory = tempfile::tempdir().unwrap();
         let fifo = directory.path().join("kmsg");
         let mode = rustix::fs::Mode::from(0o600);

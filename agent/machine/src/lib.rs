@@ -134,7 +134,7 @@ impl Machine for HostMachine {
 }
 
 fn malformed(path: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("/{path} does not say"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("failed to parse /{path}"))
 }
 
 #[cfg(test)]
@@ -173,7 +173,7 @@ mod tests {
         ("sys/fs/cgroup/memory.stat", "anon 5\ninactive_file 102400\n"),
     ], 600 * 1024)]
     #[case::v2_of_an_old_kernel(&[("sys/fs/cgroup/cgroup.controllers", "memory\n")], 500 * 1024)]
-    fn working_set_is_without_what_can_be_reclaimed(
+    fn working_set_excludes_reclaimable_memory(
         #[case] files: &[(&str, &str)],
         #[case] working_set: u64,
     ) {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn lower_limit_of_process_ids_counts() {
+    fn lower_pid_limit_applies() {
         let (_root, machine) = tree(&[
             ("proc/sys/kernel/pid_max", "4194304\n"),
             ("proc/sys/kernel/threads-max", "1000\n"),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_without_files_says_which_is_missing() {
+    fn missing_file_error_has_its_path() {
         let (root, machine) = tree(&[]);
         let error = machine.memory().unwrap_err().to_string();
         assert!(error.contains("proc/meminfo"), "{error}");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_below_a_directory_are_those_of_the_kernel_table() {
+    fn mounts_below_reads_mountinfo() {
         let (root, machine) = tree(&[("pods/u1/volumes/x", ""), ("pods/u10/x", "")]);
         let at = root.path().canonicalize().unwrap();
         let at = at.display();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn own_machine_is_measured() {
+    fn real_machine_is_measured() {
         let machine = HostMachine::default();
         let memory = machine.memory().unwrap();
         assert!(memory.working_set > 0 && memory.working_set <= memory.capacity, "{memory:?}");

@@ -54,7 +54,7 @@ fn method<'a>(interface: &'a str, member: &'a str) -> Method<'a> {
 }
 
 fn malformed(member: &str) -> io::Error {
-    let problem = format!("systemd-logind answers {member} in another form");
+    let problem = format!("unexpected reply of systemd-logind to {member}");
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 

@@ -60,7 +60,7 @@ impl MemoryThreshold for Threshold {
             Err(error) => Err(error.into()),
         });
         if let Err(error) = read.await {
-            tracing::warn!(%error, "failed to read an event of memory in use; memory is measured every 10 s");
+            tracing::warn!(%error, "failed to read a memory threshold event; falling back to polling every 10 s");
             std::future::pending().await
         }
     }
@@ -78,7 +78,7 @@ mod tests {
 
     /// The cgroup is a plain directory: the test writes the eventfd in place of the kernel.
     #[tokio::test]
-    async fn crossed_threshold_is_seen_once() {
+    async fn crossed_threshold_notifies_once() {
         let cgroup = tempfile::tempdir().unwrap();
         let file = |name: &str| cgroup.path().join(name);
         let error = watch(cgroup.path(), 5).err().unwrap().to_string();

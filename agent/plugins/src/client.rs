@@ -16,9 +16,9 @@ use tonic::{Code, Status};
 use crate::PluginInfo;
 
 /// The timeouts of the connection, of GetInfo and of NotifyRegistrationStatus.
-const DIAL: Duration = Duration::from_secs(10);
-const INFO: Duration = Duration::from_secs(1);
-const NOTIFY: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const GET_INFO_TIMEOUT: Duration = Duration::from_secs(1);
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An error of a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,7 +96,7 @@ pub async fn connect(socket: &Path) -> Result<Channel, Status> {
 ///
 /// # Errors
 /// The call's error, or `DeadlineExceeded`.
-pub async fn within<T>(
+pub async fn with_timeout<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, CallError> {
@@ -114,13 +114,15 @@ pub(crate) struct Plugin {
 
 impl Plugin {
     pub(crate) async fn connect(socket: &Path) -> Result<Self, CallError> {
-        let channel = within(DIAL, connect(socket)).await?;
+        let channel = with_timeout(CONNECT_TIMEOUT, connect(socket)).await?;
         Ok(Self { client: RegistrationClient::new(channel), socket: socket.to_owned() })
     }
 
     /// Gets the plugin's information.
     pub(crate) async fn info(&mut self) -> Result<PluginInfo, CallError> {
-        let answer = within(INFO, self.client.get_info(InfoRequest {})).await?.into_inner();
+        let answer = with_timeout(GET_INFO_TIMEOUT, self.client.get_info(InfoRequest {}))
+            .await?
+            .into_inner();
         let endpoint = answer.endpoint.strip_prefix("unix://").unwrap_or(&answer.endpoint);
         Ok(PluginInfo {
             kind: answer.r#type,
@@ -140,7 +142,7 @@ impl Plugin {
             plugin_registered: registered.is_ok(),
             error: registered.err().unwrap_or_default().to_owned(),
         };
-        within(NOTIFY, self.client.notify_registration_status(status)).await.map(drop)
+        with_timeout(NOTIFY_TIMEOUT, self.client.notify_registration_status(status)).await.map(drop)
     }
 }
 

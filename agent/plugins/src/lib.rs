@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 
-pub use client::{CallError, connect, within};
+pub use client::{CallError, connect, with_timeout};
 pub use watcher::PluginWatcher;
 
 /// The directory of the plugins' sockets, below the agent's.

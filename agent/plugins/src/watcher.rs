@@ -37,7 +37,7 @@ const DEPTH: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     inode: u64,
-    made: (i64, i64),
+    modified_at: (i64, i64),
 }
 
 /// The state of a socket.
@@ -89,7 +89,7 @@ impl PluginWatcher {
     /// Registers and deregisters plugins until the future is dropped.
     pub async fn run(mut self) {
         if let Err(error) = fs::create_dir_all(&self.directory) {
-            tracing::warn!(path = %self.directory.display(), %error, "failed to create the directory of plugins; will retry");
+            tracing::warn!(path = %self.directory.display(), %error, "failed to create the plugin directory; will retry");
         }
         let mut watch = None;
         let mut watched = Set::new();
@@ -99,18 +99,18 @@ impl PluginWatcher {
                 watch = watch_all(&directories)
                     .inspect_err(|error| {
                         let path = self.directory.display();
-                        tracing::warn!(%path, %error, "failed to watch the directory of plugins; it is read each second");
+                        tracing::warn!(%path, %error, "failed to watch the plugin directory; polling it every second");
                     })
                     .ok();
                 watched = directories;
                 // Scan again: sockets may have appeared between the first scan and the watch.
                 let (again, directories) = scan(&self.directory);
-                self.take(again).await;
+                self.update(again).await;
                 if directories != watched {
                     continue;
                 }
             } else {
-                self.take(sockets).await;
+                self.update(sockets).await;
             }
             let now = Instant::now();
             let rescan_at = now + if watch.is_some() { RESCAN } else { RESCAN_UNWATCHED };
@@ -136,7 +136,7 @@ impl PluginWatcher {
     }
 
     /// Compares the sockets with the known ones: deregisters plugins whose socket is gone, and registers those of new sockets.
-    async fn take(&mut self, found: Map<PathBuf, Identity>) {
+    async fn update(&mut self, found: Map<PathBuf, Identity>) {
         let is_there = |path: &PathBuf, socket: &Socket| found.get(path) == Some(&socket.identity);
         let gone: Vec<PathBuf> = self
             .sockets
@@ -254,8 +254,8 @@ fn scan(root: &Path) -> (Map<PathBuf, Identity>, Set<PathBuf>) {
             if found.is_dir() && depth < DEPTH {
                 next.push((entry.path(), depth + 1));
             } else if found.file_type().is_socket() {
-                let made = (found.mtime(), found.mtime_nsec());
-                sockets.insert(entry.path(), Identity { inode: found.ino(), made });
+                let modified_at = (found.mtime(), found.mtime_nsec());
+                sockets.insert(entry.path(), Identity { inode: found.ino(), modified_at });
             }
         }
     }

@@ -112,7 +112,7 @@ mod tests {
         Err("[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n")
     )]
     #[case("exclude=syncloop", false, Ok("ok"))]
-    fn health_is_that_of_all_checks(
+    fn healthz_aggregates_all_checks(
         #[case] query: &str,
         #[case] is_well: bool,
         #[case] expected: Result<&str, &str>,

@@ -266,7 +266,7 @@ mod tests {
         false,
         Err("container \"c\" in pod \"p\" is waiting to start: image can't be pulled")
     )]
-    fn log_is_that_of_the_attempt_that_a_kubelet_shows(
+    fn log_attempt_matches_the_kubelets_choice(
         #[case] state: ContainerState,
         #[case] last_state: Option<ContainerState>,
         #[case] previous: bool,

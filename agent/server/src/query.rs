@@ -246,7 +246,7 @@ mod tests {
     #[case("only_cpu_and_memory=true&only_cpu_and_memory=true", false)]
     #[case("only_cpu_and_memory", false)]
     #[case("", false)]
-    fn summary_is_whole_unless_the_query_is_exact(#[case] query: &str, #[case] expected: bool) {
+    fn summary_is_full_unless_query_is_exact(#[case] query: &str, #[case] expected: bool) {
         assert_eq!(Query::parse(query).only_cpu_and_memory(), expected);
     }
 

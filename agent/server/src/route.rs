@@ -282,7 +282,7 @@ mod tests {
     #[case("/flagz", Route::Flagz)]
     #[case("/logs/", Route::SystemLogs(String::new()))]
     #[case("/logs/pods//a/", Route::SystemLogs("pods//a/".to_owned()))]
-    fn path_names_what_is_served(#[case] path: &str, #[case] expected: Route) {
+    fn paths_map_to_routes(#[case] path: &str, #[case] expected: Route) {
         assert_eq!(route(&Method::GET, path, &Handlers::default()), Ok(expected));
     }
 
@@ -291,7 +291,11 @@ mod tests {
     #[case(Method::POST, "/run/ns/p/u/c", Route::Run(target(Some("u"), "c")))]
     #[case(Method::POST, "/checkpoint/ns/p/c", Route::Checkpoint(target(None, "c")))]
     #[case(Method::DELETE, "/metrics/slis", Route::Page(Page::ResetSlis))]
-    fn path_is_for_a_method(#[case] method: Method, #[case] path: &str, #[case] expected: Route) {
+    fn method_must_match_the_route(
+        #[case] method: Method,
+        #[case] path: &str,
+        #[case] expected: Route,
+    ) {
         assert_eq!(route(&method, path, &Handlers::default()), Ok(expected));
     }
 
@@ -369,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn read_only_port_has_pages_alone() {
+    fn read_only_port_serves_only_pages() {
         assert_eq!(page(&Method::GET, "/stats/summary"), Ok(Page::Summary));
         assert_eq!(page(&Method::POST, "/pods"), Err(NoRoute::Method));
         for path in ["/configz", "/runningpods/", "/exec/ns/p/c", "/containerLogs/ns/p/c", ""] {

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn replaced_files_are_served_and_broken_ones_are_not() {
+    fn replaced_files_are_served_unless_invalid() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let files = KeyPairFiles { certificate: path("c"), key: path("k") };
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn replaced_files_are_not_served_without_reloads_but_signed_ones_are() {
+    fn only_signed_certificate_is_reloaded_without_the_gate() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let files = KeyPairFiles { certificate: path("c"), key: path("k") };

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn fifo_keeps_no_client_waiting() {
+    async fn fifo_is_rejected_without_blocking() {
         let place = tempfile::tempdir().unwrap();
         let fifo = place.path().join("fifo");
         let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();

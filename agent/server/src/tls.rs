@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn own_certificate_is_made_once_and_private() {
+    fn self_signed_certificate_is_generated_once_with_private_mode() {
         let dir = tempfile::tempdir().unwrap();
         let pki = dir.path().join("pki");
         let names = ["n1".to_owned(), "127.0.0.1".to_owned()];
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_files_are_named() {
+    fn unusable_file_error_has_its_path() {
         let dir = tempfile::tempdir().unwrap();
         let empty = dir.path().join("empty");
         fs::write(&empty, "").unwrap();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_are_told_the_authorities_that_are_in_the_file_now() {
+    async fn handshake_sends_current_client_authorities() {
         let dir = tempfile::tempdir().unwrap();
         let files = KeyPairFiles::own(&dir.path().join("pki"), &["n1".to_owned()]).unwrap();
         let file = dir.path().join("ca.crt");

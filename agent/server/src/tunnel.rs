@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn client_reads_all_though_it_still_sends_when_the_runtime_has_closed() {
+    async fn client_reads_all_output_while_sending_after_runtime_closes() {
         const LENGTH: usize = 300_000;
         let ((mut client, to_client), (to_runtime, mut runtime)) = (pair().await, pair().await);
         let carrying = tasks::spawn(copy_both_ways(to_client, to_runtime));

@@ -242,7 +242,7 @@ mod tests {
         Some("application/vnd.kubernetes.protobuf;as=Statusz;v=v1beta1;g=config.k8s.io"),
         None
     )]
-    fn form_is_the_first_that_the_client_takes(
+    fn form_is_first_accepted_by_client(
         #[case] header: Option<&str>,
         #[case] expected: Option<Form>,
     ) {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_those_that_were_given() {
+    fn flagz_lists_given_flags() {
         let line = "crib agent --kubeconfig /k --adopt-node --port=0 --manifests a --manifests b --manifest-url-header X:secret --v";
         let flags = flags(line.split(' ').map(str::to_owned));
         let text = flagz(Form::Text, &flags);

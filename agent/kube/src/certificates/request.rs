@@ -226,7 +226,7 @@ mod tests {
         json!({"conditions": [{"type": "Approved"}, {"type": "Failed", "reason": "R", "message": "m"}]}),
         Some(Err(("not signed", "m (R)")))
     )]
-    fn request_ends_with_a_certificate_or_a_refusal(
+    fn outcome_is_certificate_or_rejection(
         #[case] status: Value,
         #[case] expected: Option<Result<&str, (&'static str, &str)>>,
     ) {

@@ -273,7 +273,7 @@ mod tests {
     #[case::server_away(|at: u64| at > 105, |at: u64| at > 2005, Some(2010))]
     #[case::server_away_for_ever(|at: u64| at > 105, |_: u64| false, None)]
     #[tokio::test(start_paused = true)]
-    async fn node_ends_five_minutes_after_its_certificate_if_the_server_answers(
+    async fn node_ends_five_minutes_after_expiry_if_server_responds(
         #[case] has_expired: At,
         #[case] answers: At,
         #[case] expected: Option<u64>,
@@ -297,7 +297,7 @@ mod tests {
     #[case(409, false)]
     #[case(429, false)]
     #[case(502, false)]
-    fn refusals_of_the_server_itself_are_answers(#[case] code: u16, #[case] expected: bool) {
+    fn api_server_errors_are_told_from_proxy_errors(#[case] code: u16, #[case] expected: bool) {
         assert_eq!(is_from_api_server(&ApiError::refused(code, b"no")), expected);
         assert!(!is_from_api_server(&ApiError::TimedOut(SIGNING_TIMEOUT)));
     }

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_and_are_forgotten() {
+    fn delays_double_and_reset() {
         let start = Instant::now();
         let mut backoff = Backoff::default();
         let waits: Vec<Duration> =

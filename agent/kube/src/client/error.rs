@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_objects_tell_code_and_reason() {
+    fn status_object_has_code_and_reason() {
         let body = br#"{"kind":"Status","reason":"AlreadyExists","message":"m","code":409}"#;
         let error = ApiError::refused(500, body);
         assert!(error.is_already_exists() && !error.is_conflict() && error.is_final());

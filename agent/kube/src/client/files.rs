@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn replaced_files_are_read_again_once_they_can_be_used() {
+    fn replaced_files_are_reloaded_once_valid() {
         let directory = tempfile::tempdir().unwrap();
         let [certificate, key] = ["tls.crt", "tls.key"].map(|name| directory.path().join(name));
         let pair = || rcgen::generate_simple_self_signed(["n1".to_owned()]).unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn token_that_cannot_be_read_is_the_last_one_unless_that_was_refused() {
+    fn unreadable_token_file_yields_last_token_unless_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         let token = TokenFile::new(path.clone());

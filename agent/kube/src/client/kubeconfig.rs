@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn plugin_is_told_of_the_server_if_the_kubeconfig_says_so() {
+    fn plugin_gets_cluster_info_if_requested() {
         let directory = tempfile::tempdir().unwrap();
         let exec = |more: &str| {
             format!(
@@ -482,7 +482,7 @@ mod tests {
         &text(SERVER, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Always}"),
         "kubeconfig DIR/config: exec has interactiveMode Always: the agent has no terminal"
     )]
-    fn unusable_files_are_refused_with_the_field(#[case] text: &str, #[case] problem: &str) {
+    fn invalid_kubeconfig_error_names_the_field(#[case] text: &str, #[case] problem: &str) {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(load(directory.path(), text).unwrap_err(), problem);
     }

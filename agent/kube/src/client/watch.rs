@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_cut_at_line_ends_wherever_chunks_end() {
+    fn events_are_split_at_line_ends_across_chunks() {
         let text = "{\"a\":1}\n\n{\"b\":2}\r\n{\"c\":";
         for size in 1..text.len() {
             let mut lines = Lines::default();

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn addresses_follow_the_machine_and_stay_while_it_has_none() {
+    async fn addresses_are_updated_and_kept_on_failure() {
         let none: Found = Err(NodeAddressError::NotFound);
         let found = Arc::new(std::sync::Mutex::new(none.clone()));
         let now = Arc::clone(&found);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn slow_look_up_delays_no_status_and_its_result_is_in_a_later_one() {
+    async fn slow_lookup_result_is_used_by_a_later_status() {
         let (answer, resolver) = mpsc::channel();
         let resolver = std::sync::Mutex::new(resolver);
         let look_up = Arc::new(move || resolver.lock().unwrap().recv().unwrap());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refused_addresses_leave_the_last_ones() {
+    async fn failed_lookup_keeps_last_addresses() {
         let given = ["127.0.0.1".to_owned()];
         let addresses = NodeAddresses::new("192.0.2.9", &given, first());
         assert_eq!(addresses.now().await, ["192.0.2.1"]);

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn node_says_what_drivers_call_it() {
+    fn node_ids_are_set_and_removed() {
         let one = with_node_id(&node(), "a", "1").unwrap();
         let two = with_node_id(&one, "b", "2").unwrap();
         assert_eq!(two["metadata"]["annotations"][NODE_IDS], r#"{"a":"1","b":"2"}"#);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_a_topology_are_set_unless_they_are_others() {
+    fn topology_labels_conflict_with_other_values() {
         let labelled = with_topology(&node(), &driver("a").topology).unwrap();
         assert_eq!(labelled["metadata"]["labels"], json!({"theirs": "1", "z/zone": "a"}));
         assert_eq!(with_topology(&labelled, &driver("a").topology).unwrap(), labelled);

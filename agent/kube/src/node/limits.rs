@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_told_once() {
+    fn set_notifies_only_of_changes() {
         let limits = NodeLimits::default();
         let mut seen = limits.watch();
         for (message, changes) in
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn runtime_says_whether_its_pods_are_reached() {
+    fn unreachable_pod_addresses_are_a_limitation() {
         let condition = |kind: &str, status| RuntimeCondition {
             kind: kind.to_owned(),
             status,

@@ -68,12 +68,12 @@ mod tests {
     )]
     #[case("PRETTY_NAME=Alpine\n", Some("Alpine"))]
     #[case("NAME=x\n", None)]
-    fn system_is_named_by_os_release(#[case] text: &str, #[case] name: Option<&str>) {
+    fn os_image_is_pretty_name_of_os_release(#[case] text: &str, #[case] name: Option<&str>) {
         assert_eq!(pretty_name(text).as_deref(), name);
     }
 
     #[test]
-    fn machine_was_started_when_its_kernel_says() {
+    fn boot_time_is_read_from_proc_stat() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(boot_time(root.path()), None);
         std::fs::create_dir_all(root.path().join("proc")).unwrap();

@@ -189,7 +189,7 @@ mod tests {
     #[case::exists(409, "AlreadyExists", true, true)]
     #[case::forbidden(403, "Forbidden", true, false)]
     #[case::invalid(422, "Invalid", false, false)]
-    fn node_may_be_there_after_a_failed_creation(
+    fn node_may_exist_after_failed_creation(
         #[case] code: u16,
         #[case] reason: &str,
         #[case] expected: bool,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_a_node_was_told_are_shown_to_its_cloud() {
+    fn provided_addresses_are_annotated_for_the_cloud() {
         let told = Registration {
             provided_addresses: vec!["192.0.2.1".to_owned(), "2001:db8::1".to_owned()],
             ..registration()

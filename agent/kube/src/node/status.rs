@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_node_says_so_and_keeps_the_conditions_of_others() {
+    fn ready_node_keeps_conditions_of_other_clients() {
         let before =
             json!({"conditions": [{"type": "Mine", "status": "True"}], "volumesInUse": ["v"]});
         let status = status(&facts(), &before, at(0));
@@ -425,7 +425,7 @@ mod tests {
     #[case("MemoryPressure", "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory")]
     #[case("DiskPressure", "KubeletHasDiskPressure", "KubeletHasNoDiskPressure")]
     #[case("PIDPressure", "KubeletHasInsufficientPID", "KubeletHasSufficientPID")]
-    fn node_says_of_what_it_is_short(#[case] kind: &str, #[case] short: &str, #[case] not: &str) {
+    fn pressures_are_conditions(#[case] kind: &str, #[case] short: &str, #[case] not: &str) {
         let of = |is_short: bool, before: &Value, second: i64| {
             let pressure = Pressure {
                 memory: is_short && kind == "MemoryPressure",
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn swap_is_shown_while_there_is_some() {
+    fn swap_is_reported_if_present() {
         let of = |swap_capacity, before: &Value| {
             status(&Facts { swap_capacity, ..facts() }, before, at(0))
         };
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_in_use_stay_until_they_are_known() {
+    fn volumes_in_use_are_kept_while_unknown() {
         let before = json!({"volumesInUse": ["kubernetes.io/csi/d^old"]});
         assert_eq!(status(&facts(), &before, at(0))["volumesInUse"], before["volumesInUse"]);
         let of = |names: &[&str]| {
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_a_cloud_stay() {
+    fn cloud_addresses_are_kept() {
         let facts = Facts { external_cloud: true, ..facts() };
         let first = status(&facts, &Value::Null, at(0));
         assert_eq!(first["addresses"][0]["type"], "InternalIP");
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_alone_are_no_difference() {
+    fn heartbeat_times_are_ignored_by_differs() {
         let first = status(&facts(), &Value::Null, at(0));
         let second = status(&facts(), &first, at(10));
         assert_ne!(first, second);
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn runtime_tells_handlers_and_features() {
+    fn status_has_runtime_handlers_and_features() {
         let features = HandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false };
         let capabilities = Capabilities {
             handlers: Some(compact::Map::from([(String::new(), features)])),
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn patch_makes_the_new_status_and_leaves_what_the_agent_does_not_know() {
+    fn patch_keeps_unknown_fields() {
         let mut status_before = status(&facts(), &Value::Null, at(0));
         status_before["declaredFeatures"] = json!(["OfAnotherVersion"]);
         status_before["future"] = json!("kept");
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pods_lack_is_a_condition_until_they_have_it() {
+    fn limitation_is_a_condition_until_resolved() {
         let complete = status(&facts(), &Value::Null, at(0));
         let has = |status: &Value| {
             let mut conditions = status["conditions"].as_array().unwrap().iter();

@@ -97,7 +97,7 @@ mod tests {
     #[case::end_is_not_written("Running", true, true, false)]
     #[case::something_is_left("Failed", true, false, false)]
     #[case::over("Succeeded", true, true, true)]
-    fn pod_goes_when_its_end_is_written_and_nothing_is_left(
+    fn pod_is_deleted_after_final_status_if_finished(
         #[case] phase: &str,
         #[case] deleted: bool,
         #[case] finished: bool,
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_is_asked_for_once_between_two_rounds() {
+    fn deletion_is_requested_once_per_round() {
         let failed = status(json!({"phase": "Failed"}));
         let own = report(&failed, true);
         let mut written = Written { status: Arc::clone(&failed), finished: true, deleted: false };

@@ -185,7 +185,7 @@ mod tests {
     #[case::ending(&[], &[mirror("a", "ending")], &[])]
     #[case::updated_while_ending(&[own("a", "2")], &[mirror("a", "ending")], &[])]
     #[case::another(&[own("a", "1")], &[mirror("a", "1"), mirror("b", "2")], &["delete mirror-of-2"])]
-    fn mirror_pods_show_the_static_pods_that_there_are(
+    fn actions_create_and_delete_mirror_pods(
         #[case] static_pods: &[Pod],
         #[case] mirrors: &[Pod],
         #[case] expected: &[&str],
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn no_mirror_pod_is_an_orphan_before_each_source_was_read() {
+    fn mirror_pods_are_kept_until_all_sources_are_read() {
         assert_eq!(decided(&[], &[mirror("a", "1")], false), [""; 0]);
         assert_eq!(decided(&[own("b", "1")], &[], false), ["create b"]);
     }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn mirror_pod_keeps_the_time_at_which_it_began() {
+    fn mirror_pod_keeps_its_start_time() {
         let status = |at: Option<&str>| -> PodStatus {
             serde_json::from_value(json!({"phase": "Running", "startTime": at})).unwrap()
         };

@@ -129,7 +129,7 @@ mod tests {
 
     /// Go's JSON encoder writes an empty struct that is not behind a pointer.
     #[test]
-    fn last_state_that_never_was_is_no_difference() {
+    fn empty_last_state_is_no_difference() {
         let of = |last: Value| {
             let mut container = json!({"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": {"waiting": {}}});
             container.as_object_mut().unwrap().extend(last.as_object().unwrap().clone());

@@ -139,7 +139,7 @@ mod tests {
     ])]
     #[case::one_controller(false, &["pids"], &["pids.max=7"])]
     #[case::hybrid_without_controllers(true, &[], &[])]
-    fn files_follow_version_and_controllers(
+    fn files_depend_on_version_and_controllers(
         #[case] is_v2: bool,
         #[case] controllers: &[&str],
         #[case] expected: &[&str],
@@ -151,7 +151,7 @@ mod tests {
     #[rstest]
     #[case::v1(false, &["cpu.cfs_period_us=1000", "cpu.cfs_quota_us=-1", "cpu.cfs_period_us=1000", "memory.limit_in_bytes=-1", "pids.max=max"])]
     #[case::v2(true, &["cpu.max=max 1000", "memory.max=max", "pids.max=max"])]
-    fn limits_can_be_lifted(#[case] is_v2: bool, #[case] expected: &[&str]) {
+    fn lifted_limits_are_max(#[case] is_v2: bool, #[case] expected: &[&str]) {
         let lifted = CgroupValues {
             cpu_quota: Some((-1, 1000)),
             memory: Some(i64::MAX - 4095),

@@ -129,7 +129,7 @@ mod tests {
     #[rstest]
     #[case::top("/kubepods.slice", "-.slice")]
     #[case::below("/kubepods.slice/kubepods-pod1.slice", "kubepods.slice")]
-    fn new_slice_wants_the_one_above(#[case] path: &str, #[case] parent: &str) {
+    fn new_slice_wants_its_parent(#[case] path: &str, #[case] parent: &str) {
         let path = Path::new(path);
         let name = slice_of(path).unwrap();
         let expected = [
@@ -151,7 +151,7 @@ mod tests {
         "MemoryMax=1000", "CPUWeight=39", "CPUQuotaPeriodUSec=100000", "CPUQuotaPerSecUSec=20000", "TasksMax=7",
         "MemoryHigh=infinity", "MemoryMin=5",
     ])]
-    fn values_have_properties(#[case] is_v2: bool, #[case] expected: &[&str]) {
+    fn values_map_to_properties(#[case] is_v2: bool, #[case] expected: &[&str]) {
         let texts = [("memory.min", "5"), ("memory.high", "max"), ("memory.oom.group", "1")];
         let values = CgroupValues {
             cpu_shares: Some(1024),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn lifted_limits_are_infinite_and_none_are_nothing() {
+    fn lifted_limits_are_infinity_and_absent_ones_are_omitted() {
         let lifted = CgroupValues {
             cpu_quota: Some((-1, 1000)),
             memory: Some(-1),

@@ -14,7 +14,7 @@ use compact::Set;
 
 use super::properties::{of_new_slice, of_values, rounded, slice_of};
 use super::{HostCgroups, HostKernel, Kernel};
-use crate::dbus::{Argument, Bus, Message, Method, refusal};
+use crate::dbus::{Argument, Bus, Message, Method, error_name_of};
 
 /// The timeout of a systemd job.
 const JOB: Duration = Duration::from_secs(30);
@@ -57,14 +57,19 @@ impl<K: Kernel> SystemdSlices<K> {
     }
 
     /// Sets unit properties, so that systemd does not reset the values at a daemon-reload.
-    fn tell(&self, systemd: &mut Systemd, slice: &str, values: &CgroupValues) -> io::Result<()> {
+    fn set_properties(
+        &self,
+        systemd: &mut Systemd,
+        slice: &str,
+        values: &CgroupValues,
+    ) -> io::Result<()> {
         let properties = of_values(values, self.is_v2());
         if properties.is_empty() {
             return Ok(());
         }
         let set = [Argument::Text(slice), Argument::Flag(true), Argument::Properties(&properties)];
-        let told = systemd.call("SetUnitProperties", &set);
-        told.map(drop).map_err(|error| of("set properties of", slice, &error))
+        let result = systemd.call("SetUnitProperties", &set);
+        result.map(drop).map_err(|error| with_context("set properties of", slice, &error))
     }
 }
 
@@ -87,7 +92,7 @@ impl Systemd {
     fn job(&mut self, member: &str, arguments: &[Argument<'_>]) -> io::Result<String> {
         let answer = self.call(member, arguments)?.values().unwrap_or_default();
         let malformed = || {
-            let problem = format!("systemd answers {member} in another form");
+            let problem = format!("unexpected reply of systemd to {member}");
             io::Error::new(io::ErrorKind::InvalidData, problem)
         };
         let job = answer.first().and_then(|job| job.text()).ok_or_else(malformed)?.to_owned();
@@ -114,12 +119,12 @@ impl Systemd {
         let arguments = [name, mode, Argument::Properties(&properties), Argument::NoUnits];
         let started = match self.job("StartTransientUnit", &arguments) {
             Ok(result) if result == "done" => return Ok(()),
-            Ok(result) => Err(io::Error::other(format!("its job ended as {result:?}"))),
-            Err(error) if is_refusal(&error, "UnitExists") => return Ok(()),
+            Ok(result) => Err(io::Error::other(format!("job result {result:?}"))),
+            Err(error) if is_systemd_error(&error, "UnitExists") => return Ok(()),
             Err(error) => Err(error),
         };
         self.reset(slice);
-        started.map_err(|error| of("start", slice, &error))
+        started.map_err(|error| with_context("start", slice, &error))
     }
 
     /// Stops a slice and its children.
@@ -127,10 +132,10 @@ impl Systemd {
         let stopped = self.job("StopUnit", &[slice, "replace"].map(Argument::Text));
         match stopped {
             Ok(result) if result != "done" => {
-                tracing::warn!(slice, result, "systemd did not stop the slice as it should");
+                tracing::warn!(slice, result, "systemd failed to stop the slice");
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                return Err(of("stop", slice, &error));
+                return Err(with_context("stop", slice, &error));
             }
             // The slice may not exist.
             Ok(_) | Err(_) => {}
@@ -145,12 +150,12 @@ impl Systemd {
     }
 }
 
-fn is_refusal(error: &io::Error, name: &str) -> bool {
-    refusal(error).and_then(|refusal| refusal.strip_prefix("org.freedesktop.systemd1."))
+fn is_systemd_error(error: &io::Error, name: &str) -> bool {
+    error_name_of(error).and_then(|name| name.strip_prefix("org.freedesktop.systemd1."))
         == Some(name)
 }
 
-fn of(verb: &str, slice: &str, error: &io::Error) -> io::Error {
+fn with_context(verb: &str, slice: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("failed to {verb} {slice}: {error}"))
 }
 
@@ -167,14 +172,14 @@ impl<K: Kernel> ControlGroups for SystemdSlices<K> {
         };
         let mut systemd = self.connect()?;
         systemd.start(at, slice, self.is_v2())?;
-        self.tell(&mut systemd, slice, values)?;
+        self.set_properties(&mut systemd, slice, values)?;
         // systemd creates only the cgroups of controllers that it supports, some of them with a delay.
         self.files.make(path, &rounded(values))
     }
 
     fn set(&self, path: &str, values: &CgroupValues) -> io::Result<()> {
         if let Some(slice) = slice_of(Path::new(path)).filter(|_| self.files.may_set(path)) {
-            self.tell(&mut self.connect()?, slice, values)?;
+            self.set_properties(&mut self.connect()?, slice, values)?;
         }
         self.files.set(path, &rounded(values))
     }

@@ -247,7 +247,7 @@ fn pod_is_limited_in_the_unified_hierarchy() {
     Machine::new(&[("cpu/tasks", ""), ("cpuset/tasks", ""), ("pids/tasks", "")]),
     &["the kernel has no controller memory at MOUNT"],
 )]
-fn lacking_controllers_are_named(#[case] machine: Machine, #[case] expected: &[&str]) {
+fn missing_controllers_are_reported(#[case] machine: Machine, #[case] expected: &[&str]) {
     let mount = machine.mount.path().display().to_string();
     let expected: Vec<String> = expected.iter().map(|it| it.replace("MOUNT", &mount)).collect();
     assert_eq!(machine.cgroups().missing_controllers(), expected);
@@ -268,7 +268,7 @@ fn pods_are_limited_by_the_controllers_that_exist() {
 }
 
 #[test]
-fn interrupted_creation_is_continued() {
+fn make_completes_an_interrupted_creation() {
     let machine = Machine::v1();
     let cgroups = machine.cgroups();
     // As if the agent was killed after the first directories.
@@ -302,7 +302,7 @@ fn values_change_one_by_one() {
 #[rstest]
 #[case::v1(Machine::v1(), &["memory", "pids"])]
 #[case::v2(Machine::v2("cpu memory pids"), &[""])]
-fn end_kills_processes_and_removes_the_cgroup(
+fn destroy_kills_processes_and_removes_the_cgroup(
     #[case] machine: Machine,
     #[case] hierarchies: &[&str],
 ) {
@@ -329,7 +329,7 @@ fn end_kills_processes_and_removes_the_cgroup(
 }
 
 #[test]
-fn children_of_all_hierarchies_are_found() {
+fn children_covers_all_hierarchies() {
     let machine = Machine::v1();
     let cgroups = machine.cgroups();
     assert_eq!(cgroups.children("/own/kubepods").unwrap(), Set::new());
@@ -347,7 +347,7 @@ fn children_of_all_hierarchies_are_found() {
 #[case::a_way_out("/own/../other")]
 #[case::the_name_continued("/ownother/podu")]
 #[case::a_line("/own/a\nb")]
-fn cgroups_of_others_are_left_alone(#[case] path: &str) {
+fn foreign_cgroups_are_rejected(#[case] path: &str) {
     let machine = Machine::v1();
     for directory in ["memory/kubepods", "memory/kubepods/podu", "memory/other", "memory/ownother"]
     {
@@ -391,7 +391,7 @@ fn process_enters_a_cgroup_in_each_hierarchy() {
 }
 
 #[test]
-fn only_empty_cgroups_are_removed_without_a_kill() {
+fn remove_empty_keeps_cgroups_with_processes() {
     let machine = Machine::v1();
     let cgroups = machine.cgroups();
     cgroups.make("/own/kubepods/burstable", &CgroupValues::default()).unwrap();

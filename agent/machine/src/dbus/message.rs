@@ -8,7 +8,7 @@ use super::value::{self, Property, Value};
 use super::wire::{Reader, Writer};
 
 /// The maximum length of a message: the specification allows 128 MiB, but the answers that are read here are below 64 KiB.
-const LONGEST: usize = 1 << 20;
+const MAX_LENGTH: usize = 1 << 20;
 /// The length of a header's fixed part, including the length of its fields.
 const FIXED: usize = 16;
 
@@ -152,7 +152,7 @@ pub(super) fn call(serial: u32, method: Method<'_>, arguments: &[Argument<'_>]) 
 }
 
 fn malformed() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the bus sent what is no message of D-Bus")
+    io::Error::new(io::ErrorKind::InvalidData, "received a malformed D-Bus message")
 }
 
 /// The length of the message that these bytes begin; `None` if more bytes are needed.
@@ -165,7 +165,7 @@ pub(crate) fn length(bytes: &[u8]) -> io::Result<Option<usize>> {
     let body = reader.length().ok_or_else(malformed)?;
     let mut reader = Reader { bytes, at: 12, is_little };
     let fields = reader.length().ok_or_else(malformed)?;
-    if body > LONGEST || fields > LONGEST {
+    if body > MAX_LENGTH || fields > MAX_LENGTH {
         return Err(malformed());
     }
     Ok(Some((FIXED + fields).next_multiple_of(8) + body))

@@ -220,7 +220,7 @@ mod tests {
     #[case::array_of_nothing("a")]
     #[case::unknown("z")]
     #[case::array_of_empty_structs("a()")]
-    fn malformed_signatures_have_no_values(#[case] signature: &str) {
+    fn malformed_signatures_are_rejected(#[case] signature: &str) {
         let bytes = [8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let mut reader = Reader { bytes: &bytes, at: 0, is_little: true };
         assert_eq!(read(&mut reader, signature), None);
@@ -237,7 +237,7 @@ mod tests {
         }
 
         #[test]
-        fn nested_variants_end(depth in 0_usize..400) {
+        fn deeply_nested_variants_are_rejected(depth in 0_usize..400) {
             let bytes = [1, b'v', 0].repeat(depth);
             let mut reader = Reader { bytes: &bytes, at: 0, is_little: true };
             let _ = read(&mut reader, "v");

@@ -155,14 +155,14 @@ fn lock_is_held_until_it_is_dropped() {
 }
 
 #[test]
-fn begin_and_end_of_a_shutdown_are_received() {
+fn watch_reports_begin_and_end_of_shutdown() {
     let (_directory, logind, _served) = logind(1, UnixStream::pair().unwrap().0);
     let mut events = logind.watch().unwrap();
     assert_eq!((events.blocking_recv(), events.blocking_recv()), (Some(true), Some(false)));
 }
 
 #[test]
-fn longer_delay_is_written_and_read_again() {
+fn ask_for_delay_writes_config_and_reloads_logind() {
     let (directory, logind, served) = logind(1, UnixStream::pair().unwrap().0);
     logind.set_max_inhibit_delay(Duration::from_secs(90)).unwrap();
     let written = fs::read_to_string(directory.path().join("conf/99-kubelet.conf")).unwrap();
@@ -180,7 +180,7 @@ fn machine_without_a_bus_is_an_error_with_its_path() {
 }
 
 #[test]
-fn real_bus_understands_calls_and_is_understood() {
+fn calls_work_on_a_real_bus() {
     let Some(daemon) = Daemon::start() else { return };
     let (socket, directory) = (daemon.socket(), tempfile::tempdir().unwrap());
     let mut bus = Bus::connect(&socket).unwrap();

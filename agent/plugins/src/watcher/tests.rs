@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(20);
 struct Scripted {
     kind: &'static str,
     endpoint: &'static str,
-    told: mpsc::UnboundedSender<Result<(), String>>,
+    notified: mpsc::UnboundedSender<Result<(), String>>,
 }
 
 #[tonic::async_trait]
@@ -46,8 +46,8 @@ impl Registration for Scripted {
         request: Request<wire::RegistrationStatus>,
     ) -> Result<Response<wire::RegistrationStatusResponse>, Status> {
         let status = request.into_inner();
-        let told = if status.plugin_registered { Ok(()) } else { Err(status.error) };
-        self.told.send(told).unwrap();
+        let notified = if status.plugin_registered { Ok(()) } else { Err(status.error) };
+        self.notified.send(notified).unwrap();
         Ok(Response::new(wire::RegistrationStatusResponse {}))
     }
 }
@@ -58,9 +58,9 @@ fn plugin(
     kind: &'static str,
     endpoint: &'static str,
 ) -> (JoinHandle<()>, mpsc::UnboundedReceiver<Result<(), String>>) {
-    let (told, receiver) = mpsc::unbounded_channel();
+    let (notified, receiver) = mpsc::unbounded_channel();
     let incoming = UnixListenerStream::new(UnixListener::bind(socket).unwrap());
-    let service = RegistrationServer::new(Scripted { kind, endpoint, told });
+    let service = RegistrationServer::new(Scripted { kind, endpoint, notified });
     let serving = tokio::spawn(async move {
         Server::builder().serve_with_incoming(service, incoming).await.unwrap();
     });
@@ -121,15 +121,15 @@ async fn plugin_is_registered_until_its_socket_is_removed() {
     let root = tempfile::tempdir().unwrap();
     let socket = root.path().join("p.sock");
     let (watching, mut asked) = watch(root.path(), 0);
-    let (serving, mut told) = plugin(&socket, "Known", "unix:///run/p.sock");
-    assert_eq!(next(&mut told).await, Ok(()));
+    let (serving, mut notified) = plugin(&socket, "Known", "unix:///run/p.sock");
+    assert_eq!(next(&mut notified).await, Ok(()));
     assert_eq!(next(&mut asked).await, "register /run/p.sock");
     fs::remove_file(&socket).unwrap();
     assert_eq!(next(&mut asked).await, "deregister /run/p.sock");
     serving.abort();
     // A plugin without an endpoint serves at its registration socket.
-    let (serving, mut told) = plugin(&socket, "Known", "");
-    assert_eq!(next(&mut told).await, Ok(()));
+    let (serving, mut notified) = plugin(&socket, "Known", "");
+    assert_eq!(next(&mut notified).await, Ok(()));
     assert_eq!(next(&mut asked).await, format!("register {}", socket.display()));
     serving.abort();
     watching.abort();
@@ -138,11 +138,11 @@ async fn plugin_is_registered_until_its_socket_is_removed() {
 #[tokio::test]
 async fn failed_registration_is_reported_and_retried() {
     let root = tempfile::tempdir().unwrap();
-    let (serving, mut told) = plugin(&root.path().join("p.sock"), "Known", "/p");
+    let (serving, mut notified) = plugin(&root.path().join("p.sock"), "Known", "/p");
     let (watching, mut asked) = watch(root.path(), 1);
     let problem = "RegisterPlugin error -- plugin registration failed with err: not yet";
-    assert_eq!(next(&mut told).await, Err(problem.to_owned()));
-    assert_eq!(next(&mut told).await, Ok(()));
+    assert_eq!(next(&mut notified).await, Err(problem.to_owned()));
+    assert_eq!(next(&mut notified).await, Ok(()));
     assert_eq!(
         (next(&mut asked).await, next(&mut asked).await),
         ("register /p".to_owned(), "register /p".to_owned())
@@ -152,16 +152,16 @@ async fn failed_registration_is_reported_and_retried() {
 }
 
 #[tokio::test]
-async fn plugin_of_an_unknown_type_is_told_that_no_handler_is_registered() {
+async fn plugin_of_unknown_type_is_notified_that_no_handler_is_registered() {
     let root = tempfile::tempdir().unwrap();
     let socket = root.path().join("p.sock");
-    let (serving, mut told) = plugin(&socket, "DRAPlugin", "");
+    let (serving, mut notified) = plugin(&socket, "DRAPlugin", "");
     let (watching, mut asked) = watch(root.path(), 0);
     let problem = format!(
         "RegisterPlugin error -- no handler registered for plugin type: DRAPlugin at socket {}",
         socket.display()
     );
-    assert_eq!(next(&mut told).await, Err(problem));
+    assert_eq!(next(&mut notified).await, Err(problem));
     serving.abort();
     watching.abort();
     let _ = watching.await;
@@ -169,7 +169,7 @@ async fn plugin_of_an_unknown_type_is_told_that_no_handler_is_registered() {
 }
 
 #[test]
-fn sockets_are_found_below_the_directory_and_told_from_their_successors() {
+fn scan_finds_sockets_recursively_and_detects_replacements() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     fs::create_dir_all(at("below")).unwrap();

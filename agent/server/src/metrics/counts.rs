@@ -330,7 +330,7 @@ mod tests {
     #[case("OutOfcpu", "OutOfcpu")]
     #[case("OutOfexample.com/dongle", "OutOfExtendedResources")]
     #[case("NodeAffinity", "Other")]
-    fn reasons_of_rejections_are_few(#[case] of: &str, #[case] expected: &str) {
+    fn rejection_reasons_are_bounded(#[case] of: &str, #[case] expected: &str) {
         let measured = measured(&[(Counted::Rejected(of.to_owned()), 2)]);
         let expected = format!(r#"kubelet_admission_rejections_total{{reason="{expected}"}} 2"#);
         let lines = lines(|metrics| add(metrics, &measured));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn rejections_of_one_value_are_added_up() {
+    fn rejections_with_equal_reason_are_summed() {
         let rejected = |reason: &str, count| (Counted::Rejected(reason.to_owned()), count);
         let measured = measured(&[rejected("NodeAffinity", 2), rejected("NodePorts", 3)]);
         let expected = [r#"kubelet_admission_rejections_total{reason="Other"} 5"#];
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_counted_by_what_their_workers_do() {
+    fn pods_are_counted_by_worker_state() {
         let pod = |uid: &str, source: &str, phase: &str| -> Pod {
             serde_json::from_value(json!({
                 "metadata": {"uid": uid, "annotations": {"kubernetes.io/config.source": source}},

@@ -205,7 +205,10 @@ mod tests {
     #[case::started("2026-01-01T00:00:01Z", Some(3))]
     #[case::in_the_same_second("2026-01-01T00:00:00Z", Some(3))]
     #[case::adopted("2025-12-31T23:59:59Z", None)]
-    fn adopted_pods_took_no_time(#[case] started_at: &str, #[case] expected: Option<i64>) {
+    fn adopted_pods_have_no_start_duration(
+        #[case] started_at: &str,
+        #[case] expected: Option<i64>,
+    ) {
         let pod = json!({
             "metadata": {"annotations": {SEEN: "2026-01-01T00:00:00.5Z"}},
             "status": {"containerStatuses": [{
@@ -231,7 +234,7 @@ mod tests {
     #[case::stateless(json!({"volumes": [{"name": "v", "emptyDir": {}}]}), Some(4.0), 4.0)]
     #[case::stateful(json!({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}), None, 0.0)]
     #[case::without_network(json!({"hostNetwork": true}), Some(4.0), 0.0)]
-    fn reported_starts_leave_out_pulls_and_init_containers(
+    fn reported_starts_exclude_pulls_and_init_containers(
         #[case] mut spec: serde_json::Value,
         #[case] without_pulls: Option<f64>,
         #[case] first: f64,

@@ -216,7 +216,7 @@ mod tests {
     #[case(&[None, Some(1)], Some(Some(1)))]
     #[case(&[Some(1), Some(2)], Some(Some(3)))]
     #[case(&[Some(u64::MAX), Some(2)], Some(Some(u64::MAX)))]
-    fn sums_are_of_known_values(
+    fn sums_skip_unknown_values(
         #[case] values: &[Option<u64>],
         #[case] expected: Option<Option<u64>>,
     ) {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_that_says_nothing_has_no_numbers() {
+    fn machine_without_data_has_no_values() {
         let load = Load::default();
         assert_eq!((cpu_of_machine(&load, None), memory_of_machine(&load)), (None, None));
         assert_eq!(swap_of_machine(&load), None);

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_machine_says_what_it_uses() {
+    fn real_machine_has_usage() {
         let machine = ProcMachine::new();
         let load = machine.load();
         assert!(load.busy > Some(0) && load.processors > Some(0), "{load:?}");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_without_proc_says_nothing() {
+    fn machine_without_proc_has_no_usage() {
         let machine = ProcMachine { root: PathBuf::from("/no/such/path") };
         let load = machine.load();
         assert_eq!(load, Load { at: load.at, ..Load::default() });

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_in_use_is_what_is_not_free() {
+    fn used_memory_is_total_minus_free() {
         let meminfo = "MemTotal: 1000 kB\nMemFree:  300 kB\nMemAvailable: 600 kB\nActive(file): 9 kB\n\
                        Inactive(file): 200 kB\nAnonPages: 50 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\n";
         let kib = |number: u64| Some(number * 1024);
@@ -185,7 +185,7 @@ mod tests {
     #[case("cpu  1 2\n", None)]
     #[case("intr 5\n", None)]
     #[case("cpu  18446744073709551615 1 1 1 1\n", None)]
-    fn busy_time_is_without_idle_time(#[case] stat: &str, #[case] expected: Option<u64>) {
+    fn busy_time_excludes_idle_time(#[case] stat: &str, #[case] expected: Option<u64>) {
         assert_eq!(busy(stat), expected);
     }
 
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn inner_interfaces_are_left_out() {
+    fn internal_interfaces_are_omitted() {
         let dev = "Inter-|   Receive      |  Transmit\n face |bytes packets errs |bytes\n    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n\
                    \x20 eth0: 10 2 3 4 0 0 0 0 20 5 6 7 0 0 0 0\n veth1: 1 1 1 1\n cni0:7\n";
         let eth0 = InterfaceStats {

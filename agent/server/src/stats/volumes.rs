@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn driver_that_does_not_answer_is_not_asked_again() {
+    fn hanging_driver_gets_no_second_request() {
         let volumes = Volumes::default();
         let of = |uid: &str| {
             let own = volume("c", VolumeLocation::Driver("pv".to_owned()));

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn replaced_file_counts_and_broken_one_does_not() {
+    fn replaced_file_is_used_unless_invalid() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ca.crt");
         let (first, second) = (issuer(), issuer());

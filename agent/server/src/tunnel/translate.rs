@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lost_runtime_is_reported_as_failure() {
+    async fn lost_runtime_connection_is_reported_as_failure() {
         let Carried { mut channels, streams, serving, carrying } = Carried::new(ALL, 4).await;
         let stdin = channels.outlet(STDIN);
         let mut report = channels.inlet(ERROR);

@@ -177,18 +177,18 @@ fn slice_is_started_limited_and_stopped_by_systemd() {
 }
 
 #[test]
-fn job_that_fails_says_which_slice_and_how() {
+fn failed_job_error_has_slice_and_result() {
     let Some(scene) = Scene::new() else { return };
     let slices = scene.slices();
     scene.set(|state| state.result = Some("failed"));
     let error = slices.make(ALL, &CgroupValues::default()).unwrap_err().to_string();
-    assert_eq!(error, "failed to start own-kubepods.slice: its job ended as \"failed\"");
+    assert_eq!(error, "failed to start own-kubepods.slice: job result \"failed\"");
     assert_eq!(scene.calls().last().unwrap(), "ResetFailedUnit own-kubepods.slice");
     assert!(!slices.exists(ALL), "nothing is made beside systemd");
 }
 
 #[test]
-fn slice_with_others_in_it_is_not_removed() {
+fn remove_empty_keeps_slice_with_children() {
     let Some(scene) = Scene::new() else { return };
     let slices = scene.slices();
     slices.make(ALL, &CgroupValues::default()).unwrap();
@@ -201,7 +201,7 @@ fn slice_with_others_in_it_is_not_removed() {
 }
 
 #[test]
-fn slices_of_others_and_their_limits_are_left_alone() {
+fn foreign_slices_are_not_changed() {
     let Some(scene) = Scene::new() else { return };
     let slices = scene.slices();
     for path in ["/system.slice", "/own.slice/../system.slice", "/"] {

@@ -139,7 +139,7 @@ fn answers(measures_pods: bool) -> RuntimeAnswers {
 }
 
 #[test]
-fn pod_has_what_the_runtime_measured_of_it_and_its_containers() {
+fn summary_has_runtime_stats_of_pod_and_containers() {
     let logs = tempfile::tempdir().unwrap();
     let of_app = logs.path().join("ns_web_uid-web/app");
     fs::create_dir_all(&of_app).unwrap();
@@ -172,7 +172,7 @@ fn pod_has_what_the_runtime_measured_of_it_and_its_containers() {
 }
 
 #[test]
-fn pod_is_the_sum_of_its_containers_for_a_runtime_that_measures_those_alone() {
+fn pod_usage_is_sum_of_containers_without_pod_stats() {
     let none = Path::new("/no/such/path");
     let summary = summarizer(FakeMachine::default(), none).summary(answers(false), false);
     assert_eq!(summary.pods.len(), 1);
@@ -205,7 +205,7 @@ fn pressure(pod: &PodStats) -> [Option<u64>; 3] {
 }
 
 #[test]
-fn pod_has_the_pressure_of_its_cgroup_if_the_runtime_does_not_say() {
+fn pod_has_psi_of_its_cgroup_if_runtime_reports_none() {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("cgroup.controllers"), "cpu memory io\n").unwrap();
     write_cgroup(&place.path().join("kubepods/burstable/poduid-web"));
@@ -247,7 +247,7 @@ fn pod_has_the_pressure_of_its_cgroup_if_the_runtime_does_not_say() {
 }
 
 #[test]
-fn processors_and_memory_alone_have_nothing_else() {
+fn only_cpu_and_memory_omits_other_stats() {
     let load = Load {
         at: at(300),
         started_at: Some(at(50)),
@@ -289,7 +289,7 @@ fn processors_and_memory_alone_have_nothing_else() {
 }
 
 #[test]
-fn rate_of_processors_comes_with_the_second_summary() {
+fn cpu_rate_is_absent_in_first_summary() {
     let none = Path::new("/no/such/path");
     let summarizer = summarizer(FakeMachine::default(), none);
     let rate =
@@ -310,7 +310,7 @@ fn rate_of_processors_comes_with_the_second_summary() {
 }
 
 #[test]
-fn silent_machine_has_a_name_and_nothing_invented() {
+fn machine_without_data_has_only_its_name() {
     let none = Path::new("/no/such/path");
     let summary =
         summarizer(FakeMachine::default(), none).summary(RuntimeAnswers::default(), false);
