@@ -47,7 +47,7 @@ pub trait VolumeCluster: Send + Sync {
     ) -> Result<Value, String>;
 
     /// Requests a token of a pod's service account.
-    async fn token(&self, wanted: &TokenRequest) -> Result<IssuedToken, String>;
+    async fn token(&self, request: &TokenRequest) -> Result<IssuedToken, String>;
 
     /// Publishes a driver in the node's object and in its CSINode.
     async fn install(&self, driver: &NodeDriver) -> Result<(), String>;

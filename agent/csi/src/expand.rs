@@ -177,7 +177,7 @@ impl Volumes {
             capability: pod_volume.capability(capabilities).without_group(),
             secrets: secrets.map_err(ExpandError::NotRequested)?,
         };
-        let asked = service.expand(expand).await;
-        asked.map_err(|error| ExpandError::of_call(error.code, error.to_string()))
+        let result = service.expand(expand).await;
+        result.map_err(|error| ExpandError::of_call(error.code, error.to_string()))
     }
 }

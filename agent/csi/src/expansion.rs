@@ -31,9 +31,9 @@ pub(crate) struct KnownSize {
 }
 
 impl KnownSize {
-    /// Whether a mounted volume may need an expansion to `wanted`.
-    pub(crate) fn may_grow(&self, wanted: Quantity) -> bool {
-        !self.is_in_use && self.size.is_none_or(|size| !size.is_zero() && size < wanted)
+    /// Whether a mounted volume may need an expansion to `requested`.
+    pub(crate) fn may_grow(&self, requested: Quantity) -> bool {
+        !self.is_in_use && self.size.is_none_or(|size| !size.is_zero() && size < requested)
     }
 }
 

@@ -122,10 +122,10 @@ impl Driver {
 
     /// Gets the driver's information about the node.
     pub(crate) async fn node(&self) -> Result<NodeDriver, CallError> {
-        let asked = self.call("/csi.v1.Node/NodeGetInfo", |mut node| async move {
+        let call = self.call("/csi.v1.Node/NodeGetInfo", |mut node| async move {
             node.node_get_info(csi::NodeGetInfoRequest {}).await
         });
-        let answer = asked.await?;
+        let answer = call.await?;
         let topology = answer.accessible_topology.unwrap_or_default().segments;
         Ok(NodeDriver {
             name: self.name.clone(),
@@ -136,10 +136,10 @@ impl Driver {
     }
 
     pub(crate) async fn capabilities(&self) -> Result<Capabilities, CallError> {
-        let asked = self.call("/csi.v1.Node/NodeGetCapabilities", |mut node| async move {
+        let call = self.call("/csi.v1.Node/NodeGetCapabilities", |mut node| async move {
             node.node_get_capabilities(csi::NodeGetCapabilitiesRequest {}).await
         });
-        let answer = asked.await?;
+        let answer = call.await?;
         let has = |wanted: rpc::Type| {
             answer.capabilities.iter().any(|capability| match &capability.r#type {
                 Some(Type::Rpc(rpc)) => rpc.r#type() == wanted,
@@ -232,10 +232,10 @@ impl Driver {
             volume_path: text(target),
             staging_target_path: String::new(),
         };
-        let asked = self.call("/csi.v1.Node/NodeGetVolumeStats", |mut node| async move {
+        let call = self.call("/csi.v1.Node/NodeGetVolumeStats", |mut node| async move {
             node.node_get_volume_stats(request).await
         });
-        let answer = asked.await?;
+        let answer = call.await?;
         let amount = |usage: &VolumeUsage| {
             let unit = match usage.unit() {
                 Unit::Bytes => UsageUnit::Bytes,

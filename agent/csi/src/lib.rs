@@ -150,8 +150,9 @@ impl CsiDrivers {
         republishes: bool,
     ) -> Result<MountedVolume, DriverError> {
         let volumes = Arc::clone(&self.volumes);
-        let (pod, pod_dir, wanted) = (pod.clone(), pod_dir.to_owned(), volume.clone());
-        let operation = async move { volumes.mount(&pod, &pod_dir, &wanted, republishes).await };
+        let (pod, pod_dir, owned_volume) = (pod.clone(), pod_dir.to_owned(), volume.clone());
+        let operation =
+            async move { volumes.mount(&pod, &pod_dir, &owned_volume, republishes).await };
         self.run_to_completion(DriverStep::SetUp, &volume.spec_name, operation).await
     }
 }
@@ -183,8 +184,8 @@ impl VolumeDrivers for CsiDrivers {
         volume: &DriverVolume,
     ) -> Result<Expansion, DriverError> {
         let volumes = Arc::clone(&self.volumes);
-        let (pod, pod_dir, wanted) = (pod.clone(), pod_dir.to_owned(), volume.clone());
-        let operation = async move { volumes.expand_online(&pod, &pod_dir, &wanted).await };
+        let (pod, pod_dir, owned_volume) = (pod.clone(), pod_dir.to_owned(), volume.clone());
+        let operation = async move { volumes.expand_online(&pod, &pod_dir, &owned_volume).await };
         self.run_to_completion(DriverStep::Expand, &volume.spec_name, operation).await
     }
 

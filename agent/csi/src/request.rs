@@ -211,7 +211,7 @@ impl PodVolume {
                     publish_secret: secret
                         .map(|secret| (pod.namespace().to_owned(), secret.name.clone())),
                     persistent: None,
-                    pod: shown(pod, true),
+                    pod: pod_info(pod, true),
                 }
             }
             DriverSource::Persistent(volume) => {
@@ -241,7 +241,7 @@ impl PodVolume {
                         expand_secret: secret(&source.node_expand_secret_ref),
                         claimed: Claimed::of(spec),
                     }),
-                    pod: shown(pod, false),
+                    pod: pod_info(pod, false),
                 }
             }
         })
@@ -302,7 +302,7 @@ impl PodVolume {
 }
 
 /// The fields of a pod for a driver.
-fn shown(pod: &Pod, is_ephemeral: bool) -> Strings {
+fn pod_info(pod: &Pod, is_ephemeral: bool) -> Strings {
     let account = pod.spec().service_account_name.clone().unwrap_or_default();
     [
         ("pod.name", pod.name().to_owned()),

@@ -23,9 +23,9 @@ pub(crate) struct Stats {
 impl Stats {
     /// The usage of the volume, for a driver with these capabilities. An empty response is an error.
     pub(crate) fn usage(self, capabilities: Capabilities) -> Result<DriverUsage, String> {
-        let last = |wanted: UsageUnit| {
+        let last = |requested: UsageUnit| {
             let mut amounts = self.amounts.iter().rev();
-            amounts.find(|(unit, _)| *unit == wanted).map(|(_, amount)| *amount)
+            amounts.find(|(unit, _)| *unit == requested).map(|(_, amount)| *amount)
         };
         let (bytes, inodes) = (last(UsageUnit::Bytes), last(UsageUnit::Inodes));
         // Without a condition in the response, the volume is not abnormal.

@@ -34,13 +34,13 @@ impl Tokens {
     }
 
     /// The pod's tokens for a driver in the format of the request; empty if the driver requests none.
-    pub(crate) async fn of(&self, pod: &Pod, wanted: &[DriverToken]) -> Result<Strings, String> {
-        if wanted.is_empty() {
+    pub(crate) async fn of(&self, pod: &Pod, requested: &[DriverToken]) -> Result<Strings, String> {
+        if requested.is_empty() {
             return Ok(Strings::new());
         }
         let mut tokens = Map::new();
-        for wanted in wanted {
-            let audience = wanted.audience.clone();
+        for requested in requested {
+            let audience = requested.audience.clone();
             let request = TokenRequest {
                 uid: pod.uid().clone(),
                 pod: pod.name().to_owned(),
@@ -48,7 +48,7 @@ impl Tokens {
                 account: pod.spec().service_account_name.clone().unwrap_or_default(),
                 account_uid: None,
                 audience: (!audience.is_empty()).then(|| audience.clone()),
-                seconds: wanted.expiration_seconds.unwrap_or(DEFAULT_SECONDS),
+                seconds: requested.expiration_seconds.unwrap_or(DEFAULT_SECONDS),
             };
             let CachedToken { text, expires_at, .. } = self.get(request, Timestamp::now()).await?;
             let expires = expires_at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -176,7 +176,7 @@ mod tests {
     async fn token_is_renewed_after_a_day_and_reused_if_renewal_fails() {
         let cluster = Arc::new(Numbered::default());
         let tokens = Tokens::new(cluster.clone());
-        let wanted = TokenRequest {
+        let requested = TokenRequest {
             uid: PodUid::new("u1"),
             pod: "p".to_owned(),
             namespace: "ns".to_owned(),
@@ -185,7 +185,8 @@ mod tests {
             audience: None,
             seconds: 1000 * HOUR,
         };
-        let token = async |now| tokens.get(wanted.clone(), at(now)).await.map(|token| token.text);
+        let token =
+            async |now| tokens.get(requested.clone(), at(now)).await.map(|token| token.text);
         for (now, expected) in [(0, "token-1"), (24 * HOUR - 1, "token-1"), (24 * HOUR, "token-2")]
         {
             assert_eq!(token(now).await.unwrap(), expected);

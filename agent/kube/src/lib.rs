@@ -303,8 +303,8 @@ impl Cluster for ClusterNode {
         true
     }
 
-    async fn issue_token(&self, wanted: &TokenRequest) -> Result<IssuedToken, String> {
-        tokens::issue(&self.client, wanted).await
+    async fn issue_token(&self, request: &TokenRequest) -> Result<IssuedToken, String> {
+        tokens::issue(&self.client, request).await
     }
 
     async fn service_account(&self, ns: &str, name: &str) -> Result<ServiceAccount, String> {

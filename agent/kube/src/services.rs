@@ -140,7 +140,7 @@ impl Services {
         let mut published = None;
         let mut at = Instant::now();
         let mut is_due = false;
-        let mut told = None;
+        let mut last_error = None;
         loop {
             let failed = tokio::select! {
                 change = services.reflector.next() => services.apply(change),
@@ -166,15 +166,15 @@ impl Services {
             let is_known = services.is_listed && slices.is_listed;
             if let Some(why) = failed {
                 // Log each error once: a missing permission fails every request.
-                if told.as_ref() != Some(&why) {
+                if last_error.as_ref() != Some(&why) {
                     tracing::warn!(error = why, "failed to watch Services; will retry");
                 }
-                told = Some(why.clone());
+                last_error = Some(why.clone());
                 if !is_known {
                     self.limits.set(REASON, Some(not_served_message(&why)));
                 }
             } else if is_known {
-                told = None;
+                last_error = None;
                 self.limits.set(REASON, None);
                 is_due = true;
             }

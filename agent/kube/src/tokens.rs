@@ -9,22 +9,22 @@ use serde_json::{Value, json};
 use crate::client::ApiClient;
 
 /// ◆ The request for a token that is valid while the pod exists.
-fn body(wanted: &TokenRequest) -> Value {
+fn body(request: &TokenRequest) -> Value {
     let mut spec = json!({
-        "expirationSeconds": wanted.seconds,
+        "expirationSeconds": request.seconds,
         "boundObjectRef": {
             "apiVersion": "v1",
             "kind": "Pod",
-            "name": wanted.pod,
-            "uid": wanted.uid.as_str(),
+            "name": request.pod,
+            "uid": request.uid.as_str(),
         },
     });
-    if let Some(audience) = &wanted.audience {
+    if let Some(audience) = &request.audience {
         spec["audiences"] = json!([audience]);
     }
     let mut body =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
-    if let Some(uid) = &wanted.account_uid {
+    if let Some(uid) = &request.account_uid {
         body["metadata"] = json!({"uid": uid});
     }
     body
@@ -57,11 +57,11 @@ pub(crate) async fn service_account(
 /// Requests a token. The error is text.
 pub(crate) async fn issue(
     client: &ApiClient,
-    wanted: &TokenRequest,
+    request: &TokenRequest,
 ) -> Result<IssuedToken, String> {
-    let TokenRequest { namespace, account, .. } = wanted;
+    let TokenRequest { namespace, account, .. } = request;
     let path = format!("{}/token", path(namespace, account));
-    let answer = client.create(&path, &body(wanted)).await;
+    let answer = client.create(&path, &body(request)).await;
     let answer = answer.map_err(|error| error.to_string())?;
     issued(&answer).ok_or_else(|| "the API server's response has no token".to_owned())
 }
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn token_is_bound_to_its_pod() {
-        let mut wanted = TokenRequest {
+        let mut request = TokenRequest {
             uid: PodUid::new("u"),
             pod: "web".to_owned(),
             namespace: "ns".to_owned(),
@@ -85,14 +85,14 @@ mod tests {
             audience: None,
             seconds: 3607,
         };
-        let spec = body(&wanted)["spec"].clone();
+        let spec = body(&request)["spec"].clone();
         let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u"});
         assert_eq!(spec, json!({"expirationSeconds": 3607, "boundObjectRef": bound}));
-        wanted.audience = Some("vault".to_owned());
-        assert_eq!(body(&wanted)["spec"]["audiences"], json!(["vault"]));
-        assert_eq!(body(&wanted).get("metadata"), None);
-        wanted.account_uid = Some("a1".to_owned());
-        assert_eq!(body(&wanted)["metadata"], json!({"uid": "a1"}));
+        request.audience = Some("vault".to_owned());
+        assert_eq!(body(&request)["spec"]["audiences"], json!(["vault"]));
+        assert_eq!(body(&request).get("metadata"), None);
+        request.account_uid = Some("a1".to_owned());
+        assert_eq!(body(&request)["metadata"], json!({"uid": "a1"}));
     }
 
     #[test]

@@ -217,8 +217,8 @@ impl VolumeCluster for ClusterVolumes {
         patched.map_err(|error| failed(error_chain(&error)))
     }
 
-    async fn token(&self, wanted: &TokenRequest) -> Result<IssuedToken, String> {
-        tokens::issue(&self.client, wanted).await
+    async fn token(&self, request: &TokenRequest) -> Result<IssuedToken, String> {
+        tokens::issue(&self.client, request).await
     }
 
     async fn install(&self, driver: &NodeDriver) -> Result<(), String> {

@@ -176,9 +176,9 @@ impl<K: Kernel> HostCgroups<K> {
     fn make_in(&self, hierarchy: &Hierarchy, directory: &Path) -> io::Result<()> {
         let own = hierarchy.root.join(&self.own);
         let above = directory.ancestors().take_while(|path| *path != hierarchy.root);
-        let mut wanted: Vec<&Path> = above.collect();
-        wanted.reverse();
-        for one in wanted {
+        let mut ancestors: Vec<&Path> = above.collect();
+        ancestors.reverse();
+        for one in ancestors {
             match self.kernel.make(one) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(with_context("create the cgroup", one, &error));

@@ -102,11 +102,11 @@ impl Bus {
         let user = rustix::process::geteuid().as_raw().to_string();
         let user: String = user.bytes().map(|byte| format!("{byte:02x}")).collect();
         let mut reader = BufReader::new(stream.try_clone()?);
-        let mut ask = |line: &str, wanted: &str| {
+        let mut ask = |line: &str, expected: &str| {
             (&stream).write_all(format!("{line}\r\n").as_bytes())?;
             let mut answer = String::new();
             (&mut reader).take(512).read_line(&mut answer)?;
-            match answer.starts_with(wanted) {
+            match answer.starts_with(expected) {
                 true => Ok(()),
                 false => Err(io::Error::new(
                     io::ErrorKind::PermissionDenied,

@@ -35,9 +35,9 @@ pub(crate) fn watch(directory: &Path, bytes: u64) -> io::Result<Threshold> {
     };
     let watched = File::open(&usage).map_err(|error| of(&usage, error))?;
     let request = format!("{} {} {bytes}", event.as_raw_fd(), watched.as_raw_fd());
-    let asked = File::options().write(true).open(&control);
-    let asked = asked.and_then(|mut control| control.write_all(request.as_bytes()));
-    asked.map_err(|error| of(&control, error))?;
+    let written = File::options().write(true).open(&control);
+    let written = written.and_then(|mut control| control.write_all(request.as_bytes()));
+    written.map_err(|error| of(&control, error))?;
     Ok(Threshold(registered(event)?))
 }
 

@@ -138,13 +138,13 @@ impl PluginWatcher {
     /// Compares the sockets with the known ones: deregisters plugins whose socket is gone, and registers those of new sockets.
     async fn update(&mut self, found: Map<PathBuf, Identity>) {
         let is_there = |path: &PathBuf, socket: &Socket| found.get(path) == Some(&socket.identity);
-        let gone: Vec<PathBuf> = self
+        let removed: Vec<PathBuf> = self
             .sockets
             .iter()
             .filter(|(path, socket)| !is_there(path, socket))
             .map(|(path, _)| path.clone())
             .collect();
-        for path in gone {
+        for path in removed {
             // If a registration is in progress, its completion deregisters the plugin.
             if let Some(Socket { state: State::Registered(registered), .. }) =
                 self.sockets.remove(&path)

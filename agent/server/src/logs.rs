@@ -57,9 +57,9 @@ pub(crate) async fn logs(
     let uid = PodUid::new(pod.metadata.uid.unwrap_or_default());
     let listed = cri.list_containers(Some(&uid)).await;
     let listed = listed.map_err(|error| ErrorResponse::internal(error.to_string()))?;
-    let gone = || format!("container {container:?} in pod {name:?} no longer exists (id {id})");
+    let missing = || format!("container {container:?} in pod {name:?} no longer exists (id {id})");
     let listed = listed.into_iter().find(|listed| listed.id.as_str() == id);
-    let listed = listed.ok_or_else(|| ErrorResponse::bad_request(gone()))?;
+    let listed = listed.ok_or_else(|| ErrorResponse::bad_request(missing()))?;
     let seen = cri.container_status(&listed).await;
     let seen = seen.map_err(|error| ErrorResponse::bad_request(error.to_string()))?;
     let path = seen.log_path.ok_or_else(|| {

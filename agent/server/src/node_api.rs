@@ -96,8 +96,8 @@ impl NodeApi {
 
     /// Whether a uid in a URL is the pod's, or that of its mirror pod.
     pub(crate) fn matches_uid(&self, uid: &str, pod: &str) -> bool {
-        let shown = self.cluster.as_ref().and_then(|cluster| cluster.static_pod_uid(uid));
-        uid == pod || shown.is_some_and(|shown| shown.as_str() == pod)
+        let static_pod = self.cluster.as_ref().and_then(|cluster| cluster.static_pod_uid(uid));
+        uid == pod || static_pod.is_some_and(|static_pod| static_pod.as_str() == pod)
     }
 
     /// The node's name.

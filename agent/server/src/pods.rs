@@ -15,11 +15,11 @@ use super::response::ErrorResponse;
 pub(crate) fn named(
     node_api: &NodeApi,
     pod: Option<Pod>,
-    wanted: Option<&str>,
+    requested_uid: Option<&str>,
 ) -> Result<(Pod, PodUid), ErrorResponse> {
     let pod = pod.ok_or_else(|| ErrorResponse::not_found("pod does not exist"))?;
     let uid = pod.metadata.uid.clone().unwrap_or_default();
-    if wanted.is_some_and(|wanted| !node_api.matches_uid(wanted, &uid)) {
+    if requested_uid.is_some_and(|requested_uid| !node_api.matches_uid(requested_uid, &uid)) {
         return Err(ErrorResponse::not_found("pod not found"));
     }
     Ok((pod, PodUid::new(uid)))

@@ -96,11 +96,11 @@ async fn url(
         }
         Kind::Attach => {
             let container = running(cri, &uid, &target.container).await?;
-            let Target { namespace, pod: name, container: wanted, .. } = target;
-            let none = || format!("container {wanted} not found in pod {name}_{namespace}");
+            let Target { namespace, pod: name, container: container_name, .. } = target;
+            let none = || format!("container {container_name} not found in pod {name}_{namespace}");
             let container = container.ok_or_else(|| ErrorResponse::internal(none()))?;
             // Whether a process has a terminal is fixed at its start.
-            let tty = pods::has_terminal(&pod, wanted);
+            let tty = pods::has_terminal(&pod, container_name);
             let streams = StreamOptions { tty, stderr: streams.stderr && !tty, ..streams };
             (cri.attach(&container.id, streams).await, Some(streams))
         }

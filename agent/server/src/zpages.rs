@@ -87,11 +87,11 @@ impl<'h> Clause<'h> {
                 || self.media_type == "*/*"
                 || self.media_type.strip_suffix("/*") == Some(group)
         };
-        let said = |wanted: &str| {
+        let parameter = |wanted: &str| {
             let mut named = self.parameters.iter().filter(|(name, _)| *name == wanted);
             named.next().map(|(_, value)| *value)
         };
-        match (said("as"), said("g"), said("v")) {
+        match (parameter("as"), parameter("g"), parameter("v")) {
             (None, None, None) => takes("text/plain").then_some(Form::Text),
             (Some(found), Some(GROUP), Some(version)) if found == kind => {
                 let version = match version {

@@ -182,7 +182,7 @@ fn context_has_pod_fields_if_requested() {
     let attributes = json!({"volumeAttributes": {"a": "1"}});
     let pod_volume = pod_volume(&inline(attributes));
     assert_eq!(pod_volume.context(&settings(json!({}))), Strings::from([("a".into(), "1".into())]));
-    let shown = pod_volume.context(&settings(json!({"podInfoOnMount": true})));
+    let context = pod_volume.context(&settings(json!({"podInfoOnMount": true})));
     let expected = [
         ("a", "1"),
         ("csi.storage.k8s.io/ephemeral", "true"),
@@ -191,6 +191,7 @@ fn context_has_pod_fields_if_requested() {
         ("csi.storage.k8s.io/pod.uid", "u1"),
         ("csi.storage.k8s.io/serviceAccount.name", "robot"),
     ];
-    let shown: Vec<(&str, &str)> = shown.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    assert_eq!(shown, expected);
+    let context: Vec<(&str, &str)> =
+        context.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    assert_eq!(context, expected);
 }

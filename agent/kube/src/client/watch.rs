@@ -145,12 +145,12 @@ mod tests {
     #[test]
     fn events_are_changes_bookmarks_or_errors() {
         let pod = json!({"metadata": {"name": "p", "resourceVersion": "7"}});
-        let told = |kind: &str| event(json!({"type": kind, "object": pod}).to_string().as_bytes());
-        assert_eq!(told("ADDED").unwrap(), WatchEvent::Upserted(pod.clone()));
-        assert_eq!(told("MODIFIED").unwrap(), WatchEvent::Upserted(pod.clone()));
-        assert_eq!(told("DELETED").unwrap(), WatchEvent::Deleted(pod.clone()));
-        assert_eq!(told("BOOKMARK").unwrap(), WatchEvent::Bookmark("7".to_owned()));
-        assert!(matches!(told("OTHER"), Err(ApiError::Malformed(_))));
+        let parse = |kind: &str| event(json!({"type": kind, "object": pod}).to_string().as_bytes());
+        assert_eq!(parse("ADDED").unwrap(), WatchEvent::Upserted(pod.clone()));
+        assert_eq!(parse("MODIFIED").unwrap(), WatchEvent::Upserted(pod.clone()));
+        assert_eq!(parse("DELETED").unwrap(), WatchEvent::Deleted(pod.clone()));
+        assert_eq!(parse("BOOKMARK").unwrap(), WatchEvent::Bookmark("7".to_owned()));
+        assert!(matches!(parse("OTHER"), Err(ApiError::Malformed(_))));
         let status = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "m"});
         let error = json!({"type": "ERROR", "object": status}).to_string();
         assert!(event(error.as_bytes()).unwrap_err().is_expired());

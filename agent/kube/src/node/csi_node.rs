@@ -57,9 +57,9 @@ pub(crate) fn is_of_node(csi_node: &Value, node: &Value) -> bool {
 /// The CSINode with this driver; `None` if it is unchanged.
 pub(crate) fn with_driver(csi_node: &Value, driver: &NodeDriver) -> Option<Value> {
     let keys: Set<&String> = driver.topology.keys().collect();
-    let mut wanted = json!({"name": driver.name, "nodeID": driver.node_id, "topologyKeys": keys});
+    let mut entry = json!({"name": driver.name, "nodeID": driver.node_id, "topologyKeys": keys});
     if let Ok(count @ 1..) = i32::try_from(driver.max_volumes.min(i64::from(i32::MAX))) {
-        wanted["allocatable"] = json!({"count": count});
+        entry["allocatable"] = json!({"count": count});
     }
     let known = csi_node["spec"]["drivers"].as_array().cloned().unwrap_or_default();
     let (own, mut others): (Vec<Value>, Vec<Value>) =
@@ -70,10 +70,10 @@ pub(crate) fn with_driver(csi_node: &Value, driver: &NodeDriver) -> Option<Value
         let count = driver["allocatable"]["count"].as_i64();
         (driver["nodeID"].clone(), keys, count)
     };
-    if own.len() == 1 && own.iter().all(|own| sorted(own) == sorted(&wanted)) {
+    if own.len() == 1 && own.iter().all(|own| sorted(own) == sorted(&entry)) {
         return None;
     }
-    others.push(wanted);
+    others.push(entry);
     let mut changed = csi_node.clone();
     changed["spec"]["drivers"] = Value::Array(others);
     Some(changed)

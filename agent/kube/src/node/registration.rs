@@ -89,13 +89,13 @@ pub(crate) fn initial(registration: &Registration, status: &Value) -> Value {
 fn reconciled(existing: &Value, initial: &Value, resets_extended: bool) -> Value {
     let mut node = existing.clone();
     for label in DEFAULT_LABELS {
-        let Some(wanted) = initial["metadata"]["labels"].get(label) else {
+        let Some(expected) = initial["metadata"]["labels"].get(label) else {
             continue;
         };
-        if wanted == "" {
+        if expected == "" {
             node["metadata"]["labels"].as_object_mut().and_then(|all| all.remove(label));
         } else {
-            node["metadata"]["labels"][label] = wanted.clone();
+            node["metadata"]["labels"][label] = expected.clone();
         }
     }
     if resets_extended {
@@ -243,18 +243,18 @@ mod tests {
 
     #[test]
     fn provided_addresses_are_annotated_for_the_cloud() {
-        let told = Registration {
+        let provided = Registration {
             provided_addresses: vec!["192.0.2.1".to_owned(), "2001:db8::1".to_owned()],
             ..registration()
         };
-        let of_cloud = Registration { external_cloud: true, ..told.clone() };
+        let of_cloud = Registration { external_cloud: true, ..provided.clone() };
         let node = initial(&of_cloud, &Value::Null);
         assert_eq!(node["metadata"]["annotations"][PROVIDED], "192.0.2.1,2001:db8::1");
         let existing = json!({"metadata": {"name": "n"}});
         let known = reconciled(&existing, &node, false);
         assert_eq!(known["metadata"]["annotations"][PROVIDED], "192.0.2.1,2001:db8::1");
         // Without a cloud provider the annotation is removed.
-        let later = reconciled(&known, &initial(&told, &Value::Null), false);
+        let later = reconciled(&known, &initial(&provided, &Value::Null), false);
         assert_eq!(later["metadata"]["annotations"], json!({ATTACH: "true"}));
     }
 

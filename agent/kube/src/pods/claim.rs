@@ -122,10 +122,10 @@ fn check(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result<(),
         ));
     };
     let uid = |uid: &Option<String>| uid.clone().unwrap_or_default();
-    let (bound, wanted) = (uid(&bound.uid), uid(&claim.metadata.uid));
-    if bound != wanted {
+    let (bound, expected) = (uid(&bound.uid), uid(&claim.metadata.uid));
+    if bound != expected {
         return Err(format!(
-            "found PV object {name} but its pv.Spec.ClaimRef.UID {bound} does not point to claim.UID {wanted}"
+            "found PV object {name} but its pv.Spec.ClaimRef.UID {bound} does not point to claim.UID {expected}"
         ));
     }
     Ok(())

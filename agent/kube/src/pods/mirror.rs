@@ -126,9 +126,9 @@ pub(crate) fn object(pod: &Pod, node: &str, node_uid: &str) -> Value {
 }
 
 /// Whether an object at the server equals the mirror pod to create.
-pub(crate) fn is_same(at_server: &Value, wanted: &Value) -> bool {
+pub(crate) fn is_same(at_server: &Value, expected: &Value) -> bool {
     let hash = |object: &Value| object["metadata"]["annotations"][MIRROR].clone();
-    hash(at_server) == hash(wanted)
+    hash(at_server) == hash(expected)
 }
 
 #[cfg(test)]

@@ -142,9 +142,9 @@ impl MirrorWriter {
         let Some(uid) = metadata.and_then(|metadata| metadata.uid.as_deref()) else {
             return Ok(false);
         };
-        let wanted = object(pod, &self.node, uid);
+        let desired = object(pod, &self.node, uid);
         let pods = format!("/api/v1/namespaces/{}/pods", pod.namespace());
-        match self.client.create(&pods, &wanted).await {
+        match self.client.create(&pods, &desired).await {
             Ok(_) => {
                 tracing::info!(pod = %pod.full_name(), "created mirror pod of static pod");
                 Ok(true)
@@ -152,7 +152,7 @@ impl MirrorWriter {
             Err(error) if error.is_already_exists() => {
                 let path = path(pod.namespace(), pod.name());
                 let existing = self.client.get(&path, &[]).await?;
-                if is_same(&existing, &wanted) { Ok(true) } else { Err(error) }
+                if is_same(&existing, &desired) { Ok(true) } else { Err(error) }
             }
             Err(error) => Err(error),
         }

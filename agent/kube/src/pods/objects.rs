@@ -352,8 +352,8 @@ impl Objects {
         loop {
             tokio::select! {
                 Ok(()) = needs.changed() => {
-                    let (wanted, lasting) = all_targets(&needs.borrow_and_update());
-                    self.set_targets(wanted, lasting);
+                    let (targets, lasting) = all_targets(&needs.borrow_and_update());
+                    self.set_targets(targets, lasting);
                 }
                 Some((watched, answer)) = self.receiver.recv() => self.record(watched, answer),
                 Some(ReadRequest { objects, reply }) = self.reads.recv() => {
@@ -379,15 +379,15 @@ impl Objects {
     }
 
     /// Follows exactly these. `lasting` are read repeatedly.
-    fn set_targets(&mut self, wanted: Set<WatchTarget>, lasting: Set<WatchTarget>) {
+    fn set_targets(&mut self, targets: Set<WatchTarget>, lasting: Set<WatchTarget>) {
         let before = self.following.len();
         self.following.retain(|watched, following| {
-            let is_wanted = wanted.contains(watched);
-            if !is_wanted {
+            let is_target = targets.contains(watched);
+            if !is_target {
                 following.task.abort();
                 self.answers.remove(watched);
             }
-            is_wanted
+            is_target
         });
         let now = Instant::now();
         for watched in std::mem::replace(&mut self.lasting, lasting).iter() {
@@ -396,7 +396,7 @@ impl Objects {
             }
         }
         let mut changed = self.following.len() != before;
-        for watched in wanted {
+        for watched in targets {
             let is_lasting = self.lasting.contains(&watched);
             let following = self.following.get(&watched);
             if following.is_none_or(|following| following.is_stopped && is_lasting) {

@@ -187,17 +187,18 @@ impl CpuManager {
         let Inner { policy: Some(policy), state, .. } = &mut *inner else {
             return;
         };
-        let gone = |(uid, containers): (&String, &Map<String, CpuSet>)| {
+        let inactive = |(uid, containers): (&String, &Map<String, CpuSet>)| {
             let names: Vec<String> = containers.keys().cloned().collect();
             (!is_active(uid)).then(|| (uid.clone(), names))
         };
-        let gone: Vec<(String, Vec<String>)> = state.exclusive.iter().filter_map(gone).collect();
-        for (uid, containers) in &gone {
+        let inactive: Vec<(String, Vec<String>)> =
+            state.exclusive.iter().filter_map(inactive).collect();
+        for (uid, containers) in &inactive {
             for container in containers {
                 policy.remove(state, uid, container);
             }
         }
-        if !gone.is_empty() {
+        if !inactive.is_empty() {
             self.write(&inner);
         }
     }

@@ -134,15 +134,15 @@ impl MemoryManager {
         let Inner { policy: Some(policy), state } = &mut *inner else {
             return;
         };
-        let mut gone = Vec::new();
+        let mut inactive = Vec::new();
         for (uid, containers) in &state.blocks {
             let names = containers.keys().filter(|name| is_free(uid, name));
-            gone.extend(names.map(|name| (uid.clone(), name.clone())));
+            inactive.extend(names.map(|name| (uid.clone(), name.clone())));
         }
-        for (uid, container) in &gone {
+        for (uid, container) in &inactive {
             policy.remove(state, uid, container);
         }
-        if !gone.is_empty() {
+        if !inactive.is_empty() {
             self.write(&inner);
         }
     }

@@ -40,8 +40,8 @@ impl DriverVolumes {
             };
             match self.drivers.usage(&pod_dir, spec_name).await {
                 Ok(Some(usage)) => {
-                    let shown = if self.shows_health { usage.condition.as_ref() } else { None };
-                    if let Some(condition) = shown.filter(|condition| condition.is_abnormal) {
+                    let reported = if self.shows_health { usage.condition.as_ref() } else { None };
+                    if let Some(condition) = reported.filter(|condition| condition.is_abnormal) {
                         let text = format!("Volume {}: {}", volume.volume, condition.message);
                         self.view.record_pod_warning(
                             &PodUid::new(uid),
@@ -49,7 +49,7 @@ impl DriverVolumes {
                             &text,
                         );
                     }
-                    let health = shown.map(|it| VolumeHealth { is_abnormal: it.is_abnormal });
+                    let health = reported.map(|it| VolumeHealth { is_abnormal: it.is_abnormal });
                     let fs = fs(&usage, Timestamp::now());
                     let (name, claim) = (volume.volume.clone(), claim(pod, volume));
                     measured.push(VolumeStats { fs, name, claim, health });

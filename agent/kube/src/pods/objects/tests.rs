@@ -130,8 +130,8 @@ async fn register(registry: &Registry, variables: &[&str]) {
         "spec": {"containers": [container], "volumes": [volume]},
     });
     let pod = Pod::new(serde_json::from_value(pod).unwrap());
-    let (_sender, told) = watch::channel(None);
-    registry.register(&[pod], told).await;
+    let (_sender, sent_cidrs) = watch::channel(None);
+    registry.register(&[pod], sent_cidrs).await;
 }
 
 async fn sync(registry: &Registry, name: &str) -> Result<(), String> {
