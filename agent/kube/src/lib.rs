@@ -139,7 +139,7 @@ pub struct StatusSettings {
     /// The duration of the lease (`nodeLeaseDurationSeconds`).
     pub lease: Duration,
     /// The maximum number of images in the status (`nodeStatusMaxImages`).
-    pub most_images: usize,
+    pub max_images: usize,
 }
 
 impl Default for StatusSettings {
@@ -148,7 +148,7 @@ impl Default for StatusSettings {
             period: Duration::from_secs(10),
             report_period: Duration::from_secs(300),
             lease: Duration::from_secs(40),
-            most_images: 50,
+            max_images: 50,
         }
     }
 }
@@ -341,7 +341,7 @@ impl Cluster for ClusterNode {
             registration,
             addresses: NodeAddresses::new(&name, &self.settings.provided_addresses, addresses),
             server_port,
-            most_images: status.most_images,
+            max_images: status.max_images,
             gates: self.settings.gates.clone(),
             view: view.clone(),
             cri: Arc::clone(&cri),

@@ -28,14 +28,14 @@ pub struct HostMachine {
 
 impl Default for HostMachine {
     fn default() -> Self {
-        Self::below(Path::new("/"))
+        Self::with_root(Path::new("/"))
     }
 }
 
 impl HostMachine {
     /// A machine whose `/proc` and `/sys` are below this directory.
     #[must_use]
-    pub fn below(root: &Path) -> Self {
+    pub fn with_root(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
@@ -154,7 +154,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let machine = HostMachine::below(root.path());
+        let machine = HostMachine::with_root(root.path());
         (root, machine)
     }
 

@@ -21,7 +21,7 @@ use crate::numa::Node;
 use crate::topology::merge::{Nodes, Policy};
 
 /// The maximum number of NUMA nodes of a topology manager, unless an option sets another.
-const MOST_NODES: usize = 8;
+const MAX_NODES: usize = 8;
 /// The interval between updates of running containers' CPUs.
 const RECONCILE: Duration = Duration::from_secs(10);
 
@@ -198,7 +198,7 @@ impl Settings {
             "single-numa-node" => Policy::SingleNumaNode,
             other => return Err(format!("unknown policy: {other:?}")),
         };
-        let (mut closest, mut most) = (false, MOST_NODES);
+        let (mut closest, mut most) = (false, MAX_NODES);
         for (name, value) in self.file.topology_manager_policy_options.iter().flatten() {
             match name.as_str() {
                 "prefer-closest-numa-nodes" => closest = go_bool(name, value)?,
@@ -206,9 +206,9 @@ impl Settings {
                     most = value.parse().map_err(|_| {
                         format!("unable to convert policy option to integer {name:?}: strconv.Atoi: parsing {value:?}: invalid syntax")
                     })?;
-                    if most < MOST_NODES {
+                    if most < MAX_NODES {
                         return Err(format!(
-                            "the minimum value of {name:?} should not be less than {MOST_NODES}"
+                            "the minimum value of {name:?} should not be less than {MAX_NODES}"
                         ));
                     }
                 }

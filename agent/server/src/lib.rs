@@ -27,8 +27,8 @@
 //! - The runtime's stream server gets no credentials of the client: no token, no cookie.
 //!
 //! # Tasks
-//! One for each connection, in the set of [`Server::serve`], which ends them when it is dropped. [`NodeApi::measure_starts`] counts starts of
-//! pods.
+//! One for each connection, in the set of [`Server::serve`], which ends them when it is dropped. [`NodeApi::measure_starts`] counts
+//! starts of pods.
 
 mod attributes;
 mod authenticate;

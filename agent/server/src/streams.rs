@@ -105,7 +105,7 @@ async fn url(
             (cri.attach(&container.id, streams).await, Some(streams))
         }
         Kind::PortForward => {
-            let sandboxes = cri.list_sandboxes(Some(&uid)).await.map_err(of_runtime)?;
+            let sandboxes = cri.list_sandboxes(Some(&uid)).await.map_err(runtime_error)?;
             let ready = sandboxes.into_iter().filter(|sandbox| sandbox.ready);
             let newest = ready.max_by_key(|sandbox| sandbox.created_at);
             let none = || format!("pod not found (\"{}_{}\")", target.pod, target.namespace);
@@ -113,7 +113,7 @@ async fn url(
             (cri.port_forward(&newest.id, &ports).await, None)
         }
     };
-    let url = url.map_err(of_runtime)?;
+    let url = url.map_err(runtime_error)?;
     Ok(StreamUrl { url, options })
 }
 
@@ -122,10 +122,10 @@ async fn running(
     uid: &PodUid,
     name: &str,
 ) -> Result<Option<ListedContainer>, ErrorResponse> {
-    pods::running(cri, uid, name).await.map_err(of_runtime)
+    pods::running(cri, uid, name).await.map_err(runtime_error)
 }
 
-fn of_runtime(error: CriError) -> ErrorResponse {
+fn runtime_error(error: CriError) -> ErrorResponse {
     let status = if error.is_not_found() {
         StatusCode::NOT_FOUND
     } else if error.code == Code::ResourceExhausted {

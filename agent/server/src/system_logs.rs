@@ -32,7 +32,7 @@ use super::response::{self, Body, ErrorResponse, with_media_type};
 const CHUNK: usize = 64 << 10;
 const SNIFFED: usize = 512;
 /// The maximum number of directory entries in a list.
-const MOST_NAMES: usize = 100_000;
+const MAX_ENTRIES: usize = 100_000;
 /// The bytes that stay unescaped in a path.
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
@@ -112,7 +112,7 @@ fn find(directory: &Path, path: &str) -> io::Result<Found> {
     if metadata.is_dir() {
         let entries = std::fs::read_dir(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         let mut names = Vec::new();
-        for entry in entries.take(MOST_NAMES) {
+        for entry in entries.take(MAX_ENTRIES) {
             let entry = entry?;
             let slash = if entry.file_type()?.is_dir() { "/" } else { "" };
             names.push(format!("{}{slash}", entry.file_name().to_string_lossy()));

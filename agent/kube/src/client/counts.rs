@@ -16,7 +16,7 @@ const BOUNDS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0,
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestCounts {
     /// Requests by response code and method. The code is `<error>` if there was no response.
-    pub answers: Map<(String, String), u64>,
+    pub responses: Map<(String, String), u64>,
     /// The time until the response headers arrived, by method.
     pub durations: Map<String, Histogram>,
 }
@@ -30,7 +30,7 @@ impl Counter {
     pub(crate) fn count(&self, method: &Method, answer: Option<StatusCode>, took: Duration) {
         let code = answer.map_or_else(|| "<error>".to_owned(), |code| code.as_u16().to_string());
         let mut counts = self.lock();
-        *counts.answers.entry((code, method.to_string())).or_default() += 1;
+        *counts.responses.entry((code, method.to_string())).or_default() += 1;
         let durations = counts.durations.entry(method.to_string());
         durations.or_insert_with(|| Histogram::new(BOUNDS)).observe(took.as_secs_f64());
     }
@@ -57,12 +57,12 @@ mod tests {
         }
         counter.count(&Method::POST, Some(StatusCode::CONFLICT), Duration::ZERO);
         let counts = counter.counts();
-        let answers: Vec<(&str, &str, u64)> = counts
-            .answers
+        let responses: Vec<(&str, &str, u64)> = counts
+            .responses
             .iter()
             .map(|((code, method), count)| (code.as_str(), method.as_str(), *count))
             .collect();
-        assert_eq!(answers, [("200", "GET", 2), ("409", "POST", 1), ("<error>", "GET", 1)]);
+        assert_eq!(responses, [("200", "GET", 2), ("409", "POST", 1), ("<error>", "GET", 1)]);
         assert_eq!(counts.durations.get("GET").unwrap().count(), 3);
     }
 }

@@ -19,7 +19,7 @@ pub struct StartupDurations {
     /// From the registration to the first status that reports the node as ready.
     pub after_registration: f64,
     /// From the machine's boot to the first ready status.
-    pub whole: f64,
+    pub total: f64,
 }
 
 /// The times of the steps, each of the first occurrence.
@@ -75,7 +75,7 @@ impl NodeStartup {
             before_registration: between(Some(agent), attempt),
             registration: between(attempt, registered),
             after_registration: between(registered, ready),
-            whole: between(boot, ready),
+            total: between(boot, ready),
         }
     }
 
@@ -110,7 +110,7 @@ mod tests {
             found.before_registration,
             found.registration,
             found.after_registration,
-            found.whole,
+            found.total,
         ]
     }
 

@@ -19,7 +19,7 @@ use super::machine::Machine;
 use crate::time::whole_seconds;
 
 /// The maximum number of names of an image.
-const MOST_NAMES: usize = 5;
+const MAX_NAMES: usize = 5;
 
 /// The Kubernetes version that the agent implements, followed by crib's own version.
 pub const VERSION: &str = concat!("v1.36.2+crib", env!("CARGO_PKG_VERSION"));
@@ -49,7 +49,7 @@ pub(crate) struct Facts {
     /// The images of the runtime; `None` if it does not answer.
     pub(crate) images: Option<Vec<Image>>,
     /// The maximum number of images in the status (`nodeStatusMaxImages`).
-    pub(crate) most_images: usize,
+    pub(crate) max_images: usize,
     /// The runtime's capabilities; `None` until it has reported them.
     pub(crate) capabilities: Option<Capabilities>,
     /// The features that the node declares, sorted.
@@ -100,7 +100,7 @@ pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
         None => drop(status.remove("daemonEndpoints")),
     }
     if let Some(images) = &facts.images {
-        set_or_remove(&mut status, "images", image_list(images, facts.most_images));
+        set_or_remove(&mut status, "images", image_list(images, facts.max_images));
     }
     if let Some(capabilities) = &facts.capabilities {
         let handlers = capabilities.handlers.iter().flatten().map(|(name, features)| {
@@ -201,7 +201,7 @@ fn image_list(images: &[Image], most: usize) -> Vec<Value> {
     });
     let image = |image: &Image| {
         let names: Vec<&String> =
-            image.repo_digests.iter().chain(&image.repo_tags).take(MOST_NAMES).collect();
+            image.repo_digests.iter().chain(&image.repo_tags).take(MAX_NAMES).collect();
         json!({"names": names, "sizeBytes": image.size})
     };
     images.into_iter().take(most).map(image).collect()
@@ -501,7 +501,7 @@ mod tests {
             ..Image::default()
         };
         let images: Vec<Image> = (0..60).map(image).collect();
-        let facts = Facts { images: Some(images), most_images: 50, ..facts() };
+        let facts = Facts { images: Some(images), max_images: 50, ..facts() };
         let status = status(&facts, &Value::Null, at(0));
         let images = status["images"].as_array().unwrap();
         assert_eq!(images.len(), 50);

@@ -195,7 +195,7 @@ pub(crate) fn add_startup(metrics: &mut Metrics, startup: &StartupDurations) {
     metrics.add(&STARTUP_BEFORE_REGISTRATION, &[], startup.before_registration);
     metrics.add(&STARTUP_REGISTRATION, &[], startup.registration);
     metrics.add(&STARTUP_AFTER_REGISTRATION, &[], startup.after_registration);
-    metrics.add(&STARTUP, &[], startup.whole);
+    metrics.add(&STARTUP, &[], startup.total);
 }
 
 /// Adds the agent's own measurements.
@@ -252,7 +252,7 @@ fn add_volume_counts<'a>(metrics: &mut Metrics, volumes: impl Iterator<Item = &'
 
 /// Adds the counts of requests to the API server.
 pub(crate) fn add_requests(metrics: &mut Metrics, host: &str, counts: &RequestCounts) {
-    for ((code, method), count) in &counts.answers {
+    for ((code, method), count) in &counts.responses {
         let labels = [("code", code.as_str()), ("host", host), ("method", method.as_str())];
         metrics.add(&REQUESTS, &labels, *count as f64);
     }
@@ -408,7 +408,7 @@ mod tests {
             before_registration: 2.0,
             registration: 3.0,
             after_registration: 4.0,
-            whole: 10.0,
+            total: 10.0,
         };
         let text = text(|metrics| add_startup(metrics, &startup));
         for line in [
@@ -472,7 +472,7 @@ mod tests {
     #[test]
     fn requests_have_code_and_host() {
         let counts = RequestCounts {
-            answers: [(("200".to_owned(), "GET".to_owned()), 3)].into(),
+            responses: [(("200".to_owned(), "GET".to_owned()), 3)].into(),
             durations: [("GET".to_owned(), once(0.02))].into(),
         };
         let text = text(|metrics| add_requests(metrics, "h:6443", &counts));

@@ -157,9 +157,9 @@ impl ClusterArgs {
             lease: count(file.node_lease_duration_seconds)
                 .map_or(usual.lease, |seconds: u32| Duration::from_secs(seconds.into())),
             // -1: no limit.
-            most_images: file
+            max_images: file
                 .node_status_max_images
-                .map_or(usual.most_images, |most| usize::try_from(most).unwrap_or(usize::MAX)),
+                .map_or(usual.max_images, |most| usize::try_from(most).unwrap_or(usize::MAX)),
         };
         NodeSettings {
             name: config.node_name.clone(),
