@@ -151,7 +151,7 @@ use parent::zygote::Role;
 use setup::pod::Pod;
 
 /// How long a keeper without a pod waits for its daemon.
-const FIRST_WORD: Duration = Duration::from_secs(30);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The `main` of `crib __keeper`, which forks keepers (see `zygote.rs`), with its connection to the daemon as standard input. A
 /// keeper has its listening socket as standard input, its lock file as standard output (the lock shows that the keeper is
@@ -166,7 +166,7 @@ pub fn keeper_main() -> ! {
     let code = match served {
         Ok(()) => 0,
         Err(error) => {
-            complain(&error.to_string());
+            log_error(&error.to_string());
             1
         }
     };
@@ -199,7 +199,7 @@ fn keep() -> std::io::Result<()> {
         containers: BTreeMap::new(),
         execs: Execs::default(),
         cgroups: Cgroups::default(),
-        early: Vec::new(),
+        unclaimed_exits: Vec::new(),
         ending: None,
     }
     .serve()
@@ -223,7 +223,7 @@ struct Keeper {
     execs: Execs,
     cgroups: Cgroups,
     /// Reaped processes, with their exit codes, whose pids no container or exec has reported yet.
-    early: Vec<(i32, i32)>,
+    unclaimed_exits: Vec<(i32, i32)>,
     /// The ticket of the Shutdown request while the last processes exit; 0, which is no ticket, if the keeper ends without a
     /// request.
     ending: Option<u64>,
@@ -234,11 +234,11 @@ impl Keeper {
         while self.ending.is_none() {
             self.wait()?;
             // Read reports before exits: a program may have started and exited between two rounds.
-            self.hear_all();
+            self.handle_all_reports();
             while let Ok(Some(_)) = self.signals.read_signal() {}
             self.reap(WaitPidFlag::WNOHANG);
             self.catch_up();
-            self.limit();
+            self.enforce_limits();
             for container in self.containers.values_mut() {
                 container.output.pump();
                 container.output.watchers.prune();
@@ -246,7 +246,7 @@ impl Keeper {
             if let Ok((stream, _)) = self.listener.accept() {
                 // Finish the requests of the previous daemon first.
                 while self.listen() {}
-                self.tickets.void();
+                self.tickets.invalidate();
                 self.connection = Connection::new(stream).ok();
             }
             self.listen();
@@ -281,11 +281,11 @@ impl Keeper {
         descriptors.extend(watchers);
         // The daemon may die after it starts the keeper and before it sends Setup; then there is no pod to keep.
         let timeout = if self.pod.is_none() {
-            Some(FIRST_WORD)
+            Some(SETUP_TIMEOUT)
         } else {
-            let set_up = self.containers.values().filter_map(Container::set_up_left);
+            let set_up = self.containers.values().filter_map(Container::setup_time_left);
             let again = self.cgroups.waits().then_some(AGAIN);
-            set_up.chain(self.execs.left()).chain(again).min()
+            set_up.chain(self.execs.time_left()).chain(again).min()
         };
         // Rounded up, so that poll(2) does not return just before the timeout.
         let timeout = timeout.map(|time| time + Duration::from_millis(1));
@@ -318,9 +318,9 @@ impl Keeper {
 
     fn lose_connection(&mut self, why: &std::io::Error) {
         self.connection = None;
-        self.tickets.void();
+        self.tickets.invalidate();
         if why.kind() != std::io::ErrorKind::UnexpectedEof {
-            complain(&format!("the connection to the daemon failed: {why}"));
+            log_error(&format!("the connection to the daemon failed: {why}"));
         }
         // The clients of Attach were connected through the daemon.
         for container in self.containers.values_mut() {
@@ -331,17 +331,17 @@ impl Keeper {
         }
     }
 
-    fn say(&mut self, message: &Message) {
+    fn notify(&mut self, message: &Message) {
         if let Some(connection) = &mut self.connection {
-            connection.say(message, Vec::new());
+            connection.queue(message, Vec::new());
         }
     }
 
     fn reply(&mut self, ticket: u64, result: Step<Outcome>) {
-        self.answered(Answer { ticket, result, descriptors: Vec::new() });
+        self.send_answer(Answer { ticket, result, descriptors: Vec::new() });
     }
 
-    fn answered(&mut self, answer: Answer) {
+    fn send_answer(&mut self, answer: Answer) {
         let Some(number) = self.tickets.redeem(answer.ticket) else {
             return;
         };
@@ -351,13 +351,13 @@ impl Keeper {
                 descriptors: answer.descriptors.len(),
                 result: answer.result,
             };
-            connection.say(&message, answer.descriptors);
+            connection.queue(&message, answer.descriptors);
         }
     }
 }
 
 /// Writes a line to standard error, which is the sandbox's keeper.log.
-fn complain(what: &str) {
+fn log_error(what: &str) {
     let _ =
         std::io::Write::write_all(&mut std::io::stderr(), format!("keeper: {what}\n").as_bytes());
 }

@@ -13,7 +13,7 @@
 //! | `terminal` | a terminal, opened by the process that uses it, in its container's devpts |
 //! | `pod` | the pod's own namespaces, and its volumes in memory |
 //! | `userns` | a pod's user namespace: the keeper makes it and never enters it |
-//! | `shared`, `birth` | process namespaces with other processes, entered in the last step |
+//! | `shared`, `pid_namespace` | process namespaces with other processes, entered in the last step |
 //! | `pause` | the first process of a shared process namespace: empty root, no descriptor, no capability, only waits |
 //! | `probe` | tries the system calls that pods need, in a process of its own, so that the daemon can choose the isolation |
 //! | `act` | a process that simulates a behaviour script: a fork of the keeper without descriptors, not dumpable, no `execve` |
@@ -24,12 +24,12 @@
 //! running container is read. The master side of a container's terminal goes to the keeper, the one of an exec to the daemon.
 
 pub(crate) mod act;
-pub(crate) mod birth;
 pub(crate) mod child;
 pub(crate) mod exec_error;
 pub(crate) mod fork;
 pub mod lsm;
 pub(crate) mod pause;
+pub(crate) mod pid_namespace;
 pub(crate) mod pod;
 pub mod probe;
 pub(crate) mod process;
@@ -63,7 +63,7 @@ pub(crate) enum Report {
     Failed(Failure),
 }
 
-pub(crate) fn say(report: &OwnedFd, what: &Report) {
+pub(crate) fn send_report(report: &OwnedFd, what: &Report) {
     let write = |mut to: std::fs::File| -> io::Result<()> {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');
@@ -74,6 +74,6 @@ pub(crate) fn say(report: &OwnedFd, what: &Report) {
 }
 
 pub(crate) fn fail(report: &OwnedFd, failure: Failure) -> ! {
-    say(report, &Report::Failed(failure));
+    send_report(report, &Report::Failed(failure));
     std::process::exit(START_ERROR)
 }

@@ -316,7 +316,7 @@ fn not_dumped(error: DumpError<Error>, container: &Container, work: &Path) -> Er
         DumpError::WhileFrozen(error) => error,
         DumpError::Lost(source) => Error::Io { what: "speak with criu", source },
         DumpError::Refused(said) => {
-            let why = criu::complaint_in(&work.join(checkpoint::LOG))
+            let why = criu::first_error_in(&work.join(checkpoint::LOG))
                 .or(said)
                 .unwrap_or_else(|| "it does not say why".to_owned());
             Error::Unable(format!("criu cannot dump container {id}: {why}"))

@@ -36,7 +36,7 @@ impl Runtime {
             let Some(place) = place else {
                 return Ok(plan::writes(&limits, &Default::default(), &Default::default())?);
             };
-            let now = directory::now(&place, limits.memory);
+            let now = directory::current_values(&place, limits.memory);
             let writes = plan::writes(&limits, &place.tree, &now)?;
             directory::change(&place, &writes.list)?;
             Ok(writes)

@@ -33,7 +33,10 @@ pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusRespon
         info.extend(reason.map(|reason| ("isolationReason".to_owned(), reason)));
         info.insert("cgroups".to_owned(), runtime.cgroups.describe());
         info.extend(
-            runtime.cgroups.lack().map(|lack| ("limitsNotApplied".to_owned(), lack.limits())),
+            runtime
+                .cgroups
+                .unapplied_limits()
+                .map(|unapplied| ("limitsNotApplied".to_owned(), unapplied.limits())),
         );
         let modules = runtime.modules.describe();
         info.extend(modules.map(|(name, what)| (name.to_owned(), what)));
@@ -46,9 +49,9 @@ pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusRespon
                     "RuntimeReady",
                     true,
                     "Isolation",
-                    match runtime.cgroups.lack() {
+                    match runtime.cgroups.unapplied_limits() {
                         None => format!("isolation: {isolation}"),
-                        Some(lack) => format!("isolation: {isolation}; {lack}"),
+                        Some(unapplied) => format!("isolation: {isolation}; {unapplied}"),
                     },
                 ),
                 network::condition(runtime).await,

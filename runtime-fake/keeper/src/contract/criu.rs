@@ -14,7 +14,7 @@ pub use rpc::{Dump, DumpError, dump};
 const NO_REASON: [&str; 3] = ["rlimit: Can't setup", "Dumping FAILED", "Restoring FAILED"];
 
 /// The first error in criu's log: later ones follow from it.
-pub fn complaint(log: &str) -> Option<String> {
+pub fn first_error(log: &str) -> Option<String> {
     // `(00.012345) Error (criu/mount.c:123): mnt: Can't …`: the source line helps when reporting a bug to criu.
     let errors = log.lines().filter_map(|line| {
         let (_, rest) = line.split_once("Error ")?;
@@ -25,13 +25,13 @@ pub fn complaint(log: &str) -> Option<String> {
 }
 
 /// The first error in a log file of criu.
-pub fn complaint_in(log: &Path) -> Option<String> {
+pub fn first_error_in(log: &Path) -> Option<String> {
     let bytes = std::fs::read(log).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(20)..].join("\n");
     tracing::info!(log = %last, "criu failed");
-    complaint(&text)
+    first_error(&text)
 }
 
 // A container's mounts, as passed to criu.
@@ -42,7 +42,7 @@ pub fn complaint_in(log: &Path) -> Option<String> {
 
 /// Why a container's mounts cannot be passed to criu.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum ExternalMountsError {
     /// criu identifies a mount by its mount point.
     #[error("two mounts lie one above the other at {0}")]
     Twice(String),
@@ -52,18 +52,18 @@ pub enum Unfit {
 }
 
 /// The mount points that criu must not dump, from a container's `/proc/PID/mountinfo`.
-pub fn external_mounts(table: &str) -> Result<Vec<String>, Unfit> {
+pub fn external_mounts(table: &str) -> Result<Vec<String>, ExternalMountsError> {
     let mut seen = BTreeSet::new();
     let mut external = Vec::new();
     for mount in mounts(table) {
         if !seen.insert(mount.at.clone()) {
-            return Err(Unfit::Twice(mount.at));
+            return Err(ExternalMountsError::Twice(mount.at));
         }
         if is_criu_s(&mount.at, mount.kind) {
             continue;
         }
         if mount.at.contains(['[', ']', ':']) || mount.at.chars().any(char::is_control) {
-            return Err(Unfit::Name(mount.at));
+            return Err(ExternalMountsError::Name(mount.at));
         }
         external.push(mount.at);
     }
@@ -115,8 +115,8 @@ mod tests {
         Some("(d.c:2): tty: no")
     )]
     #[case::just_the_end("Error (d.c:3): Dumping FAILED.", None)]
-    fn complaint_is_first_error_in_criu_log(#[case] log: &str, #[case] expected: Option<&str>) {
-        assert_eq!(complaint(log).as_deref(), expected);
+    fn first_error_is_that_of_criu_log(#[case] log: &str, #[case] expected: Option<&str>) {
+        assert_eq!(first_error(log).as_deref(), expected);
     }
 
     const ROOT: &str = "89 65 0:41 / / rw,relatime - overlay overlay rw\n";

@@ -21,14 +21,14 @@ const MAX_LINKS: usize = 40;
 
 /// Why a file could not be opened for reading.
 #[derive(Debug)]
-pub(crate) enum NotRead {
+pub(crate) enum RegularFileError {
     /// A system call failed.
     Errno(Errno),
     /// It is not a regular file.
     Kind(FileType),
 }
 
-impl From<Errno> for NotRead {
+impl From<Errno> for RegularFileError {
     fn from(error: Errno) -> Self {
         Self::Errno(error)
     }
@@ -71,11 +71,11 @@ impl Root {
 
     /// Opens a regular file for reading, without blocking and without opening a device. `mounts`: whether the path may cross a
     /// mount below the root.
-    pub(crate) fn regular(&self, path: &Path, mounts: bool) -> Result<OwnedFd, NotRead> {
+    pub(crate) fn regular(&self, path: &Path, mounts: bool) -> Result<OwnedFd, RegularFileError> {
         let more = if mounts { ResolveFlags::empty() } else { ResolveFlags::NO_XDEV };
         let check = |fd: &OwnedFd| {
             let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
-            (kind == FileType::RegularFile).then_some(()).ok_or(NotRead::Kind(kind))
+            (kind == FileType::RegularFile).then_some(()).ok_or(RegularFileError::Kind(kind))
         };
         check(&self.open_with(path, OFlags::PATH, more)?)?;
         // The path may name another file by now: opening that must not block, and must not set a controlling terminal.

@@ -331,13 +331,13 @@ pub(crate) fn ignore_children() {
 }
 
 /// Makes a write beyond RLIMIT_FSIZE fail (SIGXFSZ is ignored); by default the kernel would kill this process.
-pub(crate) fn survive_large_files() {
+pub(crate) fn ignore_file_size_signal() {
     // SAFETY: sets an action that runs no code.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Undoes [`ignore_children`].
-pub(crate) fn notice_children() {
+pub(crate) fn stop_ignoring_children() {
     // SAFETY: sets the default action, which runs no code.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }

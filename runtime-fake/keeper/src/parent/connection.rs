@@ -33,7 +33,7 @@ impl Connection {
     }
 
     /// Queues `message` and its descriptors; [`Self::flush`] sends them.
-    pub(crate) fn say(&mut self, message: &Message, descriptors: Vec<OwnedFd>) {
+    pub(crate) fn queue(&mut self, message: &Message, descriptors: Vec<OwnedFd>) {
         let frame = serde_json::to_vec(message)
             .map_err(io::Error::from)
             .and_then(|document| Outgoing::new(document, descriptors));

@@ -32,7 +32,7 @@ use crate::parent::limit::Limit;
 use crate::parent::log::Stream;
 use crate::parent::output::{Output, pipe_from_child};
 use crate::setup;
-use crate::setup::child::{self, Ends, Home};
+use crate::setup::child::{self, ChildStreams, ContainerContext};
 use crate::setup::fork::{CloneTarget, fork_into};
 use crate::setup::pod::Pod;
 use crate::setup::process;
@@ -148,8 +148,8 @@ impl Container {
         let (child_barrier, barrier) = pipe_with(PipeFlags::CLOEXEC).context(what)?;
         let mut output = Output::new(plan.log.clone());
         let (ends, input, terminal) = if plan.terminal {
-            let (ours, theirs) = terminal::way().context(what)?;
-            let ends = Ends {
+            let (ours, theirs) = terminal::socket_pair().context(what)?;
+            let ends = ChildStreams {
                 stdin: null()?,
                 stdout: null()?,
                 stderr: null()?,
@@ -163,7 +163,7 @@ impl Container {
             output.take_in(Stream::Stdout, stdout);
             output.take_in(Stream::Stderr, stderr);
             let (stdin, input) = make_input(plan).context(what)?;
-            let ends = Ends {
+            let ends = ChildStreams {
                 stdin: stdin.map_or_else(null, Ok)?,
                 stdout: child_stdout,
                 stderr: child_stderr,
@@ -195,7 +195,7 @@ impl Container {
             Fork::Parent(pid) => pid,
             Fork::Child => {
                 let prepared = prepared.as_ref();
-                let home = Home { pod, shared, prepared };
+                let home = ContainerContext { pod, shared, prepared };
                 child::container(plan, home, filter, ends, child_barrier, cgroup_fds)
             }
         };
@@ -226,7 +226,7 @@ impl Container {
     }
 
     /// Records that its first process waits at the barrier, with all its namespaces.
-    pub(crate) fn is_created(&mut self) {
+    pub(crate) fn record_creation(&mut self) {
         self.phase = Phase::Created;
         if self.orphans && self.cgroup.is_none() {
             self.mounts = Namespace::of_mounts(self.pid);
@@ -234,7 +234,7 @@ impl Container {
     }
 
     /// Records that criu has restored its processes, of which `pid` is the first.
-    pub(crate) fn is_back(&mut self, pid: i32, at: Timestamp) {
+    pub(crate) fn record_restore(&mut self, pid: i32, at: Timestamp) {
         self.pid = pid;
         self.started = Some(at);
         self.phase = Phase::Running;
@@ -252,7 +252,7 @@ impl Container {
 
     /// Makes `ticket` the request that waits for the start, in place of the one that started the container. Returns an error if
     /// the start has failed.
-    pub(crate) fn start_for(&mut self, ticket: u64) -> Step {
+    pub(crate) fn replace_start_ticket(&mut self, ticket: u64) -> Step {
         if let Some(failure) = &self.start_error {
             return Err(failure.clone());
         }
@@ -311,9 +311,9 @@ impl Container {
             self.report = None;
         }
         if matches!(event, ReportEvent::Ready(_))
-            && let Some(way) = self.terminal.take()
+            && let Some(socket) = self.terminal.take()
             && let Err(failure) =
-                terminal::receive(way).and_then(|master| self.output.take_in_terminal(master))
+                terminal::receive(socket).and_then(|master| self.output.take_in_terminal(master))
         {
             self.signal(libc::SIGKILL);
             return ReportEvent::Failed(failure);
@@ -355,8 +355,8 @@ impl Container {
     }
 
     /// The time left for its set-up.
-    pub(crate) fn set_up_left(&self) -> Option<Duration> {
-        matches!(self.phase, Phase::Creating { .. }).then(|| self.limit.left())
+    pub(crate) fn setup_time_left(&self) -> Option<Duration> {
+        matches!(self.phase, Phase::Creating { .. }).then(|| self.limit.time_left())
     }
 
     /// The descriptors to poll.

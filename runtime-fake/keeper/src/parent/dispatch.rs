@@ -16,11 +16,11 @@ use crate::parent::log::Stream;
 use crate::setup::pause;
 use crate::setup::pod;
 use crate::setup::restore;
-use crate::{Answer, Keeper, complain, own_pid};
+use crate::{Answer, Keeper, log_error, own_pid};
 
 impl Keeper {
     pub(crate) fn answer(&mut self, request: Request, descriptors: Vec<OwnedFd>) {
-        let ticket = self.tickets.take(request.number);
+        let ticket = self.tickets.issue(request.number);
         match self.call(request.call, ticket, descriptors) {
             Ok(Some(outcome)) => self.reply(ticket, Ok(outcome)),
             Ok(None) => {}
@@ -68,7 +68,7 @@ impl Keeper {
                 })?;
                 // Recorded while the process sets itself up.
                 if let Err(error) = orphan::note(&plan.directory, created.pid) {
-                    complain(&format!(
+                    log_error(&format!(
                         "failed to record container process: it may outlive a killed keeper: {error}"
                     ));
                 }
@@ -81,7 +81,7 @@ impl Keeper {
                 let found = self.container(&container)?;
                 let started = if abandoned {
                     // The daemon that sent the first request has ended; answer the next daemon's request instead.
-                    found.start_for(ticket)
+                    found.replace_start_ticket(ticket)
                 } else {
                     found.start(ticket)
                 };
@@ -110,7 +110,7 @@ impl Keeper {
                 let wanted = wanted.iter().filter(|(_, wanted)| *wanted);
                 let pipes = wanted.map(|(stream, _)| *stream).zip(descriptors).collect();
                 let input = self.container(&container)?.attach(stdin, pipes)?;
-                self.answered(Answer {
+                self.send_answer(Answer {
                     ticket,
                     result: Ok(Outcome::Attached),
                     descriptors: input.into_iter().collect(),
@@ -119,7 +119,7 @@ impl Keeper {
             }
             Call::Sockets => {
                 let descriptors = sockets()?;
-                self.answered(Answer { ticket, result: Ok(Outcome::Sockets), descriptors });
+                self.send_answer(Answer { ticket, result: Ok(Outcome::Sockets), descriptors });
                 Ok(None)
             }
             Call::Dump { container, program } => {

@@ -16,7 +16,7 @@ use crate::kernel::sys::{self, Fork};
 use crate::parent::exec_processes::{self, ExecScope};
 use crate::parent::limit::{Limit, Verdict};
 use crate::parent::output::pipe_from_child;
-use crate::setup::child::{self, Ends, Target};
+use crate::setup::child::{self, ChildStreams, ExecNamespaces};
 use crate::setup::process;
 use crate::setup::report_pipe::{ReportEvent, ReportPipe};
 use crate::setup::shared;
@@ -59,7 +59,7 @@ struct Exec {
 const SET_UP: Duration = Duration::from_secs(8);
 
 impl Execs {
-    /// Forks a process into a container. [`Self::hear`] returns the answer.
+    /// Forks a process into a container. [`Self::read_reports`] returns the answer.
     pub(crate) fn start(
         &mut self,
         ticket: u64,
@@ -71,7 +71,7 @@ impl Execs {
         let what = "make a pipe";
         let (isolation, target_pid) = (target.isolation, target.pid);
         let (terminal, child_terminal) = if plan.terminal {
-            let (ours, theirs) = terminal::way().context(what)?;
+            let (ours, theirs) = terminal::socket_pair().context(what)?;
             (Some(ours), Some(theirs))
         } else {
             (None, None)
@@ -83,7 +83,8 @@ impl Execs {
             }
         }
         let (report, child_report) = pipe_from_child().context(what)?;
-        let ends = Ends { stdin, stdout, stderr, report: child_report, terminal: child_terminal };
+        let ends =
+            ChildStreams { stdin, stdout, stderr, report: child_report, terminal: child_terminal };
         let filter = process::filter(&plan.process)?;
         // The keeper opens them: in a user namespace the container's first process may belong to another user.
         let (mounts, pids) = if isolation == IsolationMode::Process {
@@ -99,7 +100,7 @@ impl Execs {
         let pid = match sys::fork_inside(0, cgroup).context("start a process in the container")? {
             Fork::Parent(pid) => pid,
             Fork::Child => {
-                let joined = Target { pid: target_pid, users, mounts, pids };
+                let joined = ExecNamespaces { pid: target_pid, users, mounts, pids };
                 child::exec(plan, joined, filter, ends, target.cgroup)
             }
         };
@@ -139,12 +140,12 @@ impl Execs {
     }
 
     /// The answers for execs whose program runs or has failed to start.
-    pub(crate) fn hear(&mut self) -> Vec<Answer> {
+    pub(crate) fn read_reports(&mut self) -> Vec<Answer> {
         let all: Vec<i32> = self.running.keys().copied().collect();
-        all.into_iter().filter_map(|pid| self.hear_of(pid)).collect()
+        all.into_iter().filter_map(|pid| self.read_report(pid)).collect()
     }
 
-    fn hear_of(&mut self, mut pid: i32) -> Option<Answer> {
+    fn read_report(&mut self, mut pid: i32) -> Option<Answer> {
         loop {
             let exec = self.running.get_mut(&pid)?;
             let result = match exec.report.as_mut()?.read() {
@@ -174,13 +175,13 @@ impl Execs {
     }
 
     /// The time left until a set-up exceeds its limit.
-    pub(crate) fn left(&self) -> Option<Duration> {
+    pub(crate) fn time_left(&self) -> Option<Duration> {
         let in_set_up = self.running.values().filter(|exec| exec.ticket.is_some());
-        in_set_up.map(|exec| exec.limit.left()).min()
+        in_set_up.map(|exec| exec.limit.time_left()).min()
     }
 
     /// Kills execs whose set-up exceeds its limit. Returns answers for the ones that do not exit.
-    pub(crate) fn limit(&mut self) -> Vec<Answer> {
+    pub(crate) fn enforce_limits(&mut self) -> Vec<Answer> {
         let mut answers = Vec::new();
         for (pid, exec) in &mut self.running {
             if exec.ticket.is_none() {
@@ -199,8 +200,8 @@ impl Execs {
     }
 
     /// Records the exit of `pid`; returns the pending answer, if any, and the event.
-    pub(crate) fn ended(&mut self, pid: i32, code: i32) -> (Option<Answer>, Option<Message>) {
-        let answer = self.hear_of(pid);
+    pub(crate) fn handle_exit(&mut self, pid: i32, code: i32) -> (Option<Answer>, Option<Message>) {
+        let answer = self.read_report(pid);
         // The last report may have replaced its pid by its successor's.
         let Some(mut exec) = self.running.remove(&pid) else {
             return (answer, None);
@@ -247,7 +248,7 @@ impl Exec {
             self.scope = ExecScope::of(pid);
         }
         let terminal = match (&result, self.terminal.take()) {
-            (Ok(_), Some(way)) => Some(terminal::receive(way)),
+            (Ok(_), Some(socket)) => Some(terminal::receive(socket)),
             (Ok(_), None) | (Err(_), _) => None,
         };
         let (result, descriptors) = match terminal {

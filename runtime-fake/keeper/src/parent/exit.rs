@@ -15,7 +15,7 @@ use crate::{Keeper, own_pid};
 
 impl Keeper {
     /// Handles the reports of a container's first process.
-    pub(crate) fn hear(&mut self, id: &str) {
+    pub(crate) fn handle_reports(&mut self, id: &str) {
         loop {
             let Some(container) = self.containers.get_mut(id) else {
                 return;
@@ -23,7 +23,7 @@ impl Keeper {
             let (event, phase, pid) = (container.next_report(), container.phase, container.pid);
             let (ticket, result) = match (event, phase) {
                 (ReportEvent::Ready(user), Phase::Creating { ticket }) => {
-                    container.is_created();
+                    container.record_creation();
                     let users = self.pod.as_ref().and_then(|pod| pod.user_namespace.as_ref());
                     if let Some(uid) = users.and_then(|users| users.outside(&user)) {
                         container.own_streams(uid);
@@ -81,33 +81,33 @@ impl Keeper {
                     | WaitStatus::PtraceSyscall(_),
                 ) => continue,
             };
-            self.ended(pid.as_raw(), code);
+            self.handle_exit(pid.as_raw(), code);
         }
     }
 
-    fn ended(&mut self, pid: i32, code: i32) {
+    fn handle_exit(&mut self, pid: i32, code: i32) {
         // Handle reports that were sent before the exit: they contain a successor's pid, or report that the program ran.
         if !self.knows(pid) && self.in_set_up() {
-            self.hear_all();
+            self.handle_all_reports();
         }
         if let Some(id) = self.container_of(pid) {
-            self.hear(&id);
+            self.handle_reports(&id);
             // If it forked the process that becomes the program, its own exit is not reported.
             if self.container_of(pid).as_ref() == Some(&id) && !self.restored(&id, code) {
                 self.container_ended(&id, code);
             }
         } else if self.execs.has(pid) {
-            let (answer, event) = self.execs.ended(pid, code);
+            let (answer, event) = self.execs.handle_exit(pid, code);
             if let Some(answer) = answer {
-                self.answered(answer);
+                self.send_answer(answer);
             }
             if let Some(event) = event {
-                self.say(&event);
+                self.notify(&event);
             }
         } else if let Some(container) = self.preparing(pid) {
             container.preparing = None;
         } else if self.in_set_up() {
-            self.early.push((pid, code));
+            self.unclaimed_exits.push((pid, code));
         }
     }
 
@@ -134,26 +134,26 @@ impl Keeper {
     }
 
     /// Handles the reports of all new processes.
-    pub(crate) fn hear_all(&mut self) {
+    pub(crate) fn handle_all_reports(&mut self) {
         for id in self.containers.keys().cloned().collect::<Vec<_>>() {
-            self.hear(&id);
+            self.handle_reports(&id);
         }
-        for answer in self.execs.hear() {
-            self.answered(answer);
+        for answer in self.execs.read_reports() {
+            self.send_answer(answer);
         }
     }
 
     /// Handles exits that were reaped before their owner was known.
     pub(crate) fn catch_up(&mut self) {
-        for (pid, code) in std::mem::take(&mut self.early) {
-            self.ended(pid, code);
+        for (pid, code) in std::mem::take(&mut self.unclaimed_exits) {
+            self.handle_exit(pid, code);
         }
     }
 
     /// Ends set-ups that exceed their limit.
-    pub(crate) fn limit(&mut self) {
-        for answer in self.execs.limit() {
-            self.answered(answer);
+    pub(crate) fn enforce_limits(&mut self) {
+        for answer in self.execs.enforce_limits() {
+            self.send_answer(answer);
         }
         for id in self.containers.keys().cloned().collect::<Vec<_>>() {
             let Some(container) = self.containers.get_mut(&id) else {
@@ -193,7 +193,7 @@ impl Keeper {
         match restore::outcome(&directory, code) {
             Ok(pid) => {
                 let at = Timestamp::now();
-                container.is_back(pid, at);
+                container.record_restore(pid, at);
                 self.reply(ticket, Ok(Outcome::Started { at, pid: Some(pid) }));
                 true
             }
@@ -241,10 +241,10 @@ impl Keeper {
                         ),
                     )),
                 );
-                self.tell_exit(id, exit);
+                self.report_exit(id, exit);
             }
             Phase::Created | Phase::Starting { .. } | Phase::Running | Phase::Exited => {
-                self.tell_exit(id, exit)
+                self.report_exit(id, exit)
             }
         }
         if !waiting.is_empty() {
@@ -255,7 +255,7 @@ impl Keeper {
         }
     }
 
-    fn tell_exit(&mut self, id: &str, exit: Exit) {
+    fn report_exit(&mut self, id: &str, exit: Exit) {
         if let Some(pod) = &self.pod {
             // The daemon may not be running: it reads the record later.
             if let Err(error) = write_record(&pod.plan.directory, id, &exit) {
@@ -265,7 +265,7 @@ impl Keeper {
                 );
             }
         }
-        self.say(&Message::Event(Event::Exited { container: id.to_owned(), exit }));
+        self.notify(&Message::Event(Event::Exited { container: id.to_owned(), exit }));
     }
 
     /// Kills everything, sends the last event and exits.
@@ -280,9 +280,9 @@ impl Keeper {
             }
             // Their orphans become children of this process: list the children again after each exit.
             match waitpid(None, Some(WaitPidFlag::empty())) {
-                Ok(WaitStatus::Exited(pid, code)) => self.ended(pid.as_raw(), code),
+                Ok(WaitStatus::Exited(pid, code)) => self.handle_exit(pid.as_raw(), code),
                 Ok(WaitStatus::Signaled(pid, signal, _)) => {
-                    self.ended(pid.as_raw(), 128 + signal as i32)
+                    self.handle_exit(pid.as_raw(), 128 + signal as i32)
                 }
                 Err(nix::errno::Errno::ECHILD) => break,
                 Ok(_) | Err(_) => {}

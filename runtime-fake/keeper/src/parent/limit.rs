@@ -29,13 +29,13 @@ impl Limit {
     }
 
     /// The time until the next check.
-    pub(crate) fn left(&self) -> Duration {
+    pub(crate) fn time_left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
     /// Returns what to do now: `Kill` and `GiveUp` once each.
     pub(crate) fn check(&mut self) -> Verdict {
-        match (self.left().is_zero(), self.killed) {
+        match (self.time_left().is_zero(), self.killed) {
             (false, _) => Verdict::Wait,
             (true, false) => {
                 *self = Self::new(LAST);

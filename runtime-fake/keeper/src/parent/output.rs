@@ -78,7 +78,7 @@ impl Output {
     /// Adds a terminal: everything written to it is standard output (CRI v1, ContainerConfig.tty).
     pub(crate) fn take_in_terminal(&mut self, master: OwnedFd) -> Step {
         self.terminal =
-            Some(terminal::other_side(master.as_fd()).context("keep the terminal open")?);
+            Some(terminal::open_slave(master.as_fd()).context("keep the terminal open")?);
         self.take_in(Stream::Stdout, master);
         Ok(())
     }

@@ -16,7 +16,7 @@ pub(crate) struct Tickets {
 impl Tickets {
     /// A ticket for the request of this number.
     #[must_use]
-    pub(crate) fn take(&mut self, number: u64) -> u64 {
+    pub(crate) fn issue(&mut self, number: u64) -> u64 {
         self.last += 1;
         self.open.insert(self.last, number);
         self.last
@@ -35,7 +35,7 @@ impl Tickets {
     }
 
     /// Forgets all requests, because their connection has ended.
-    pub(crate) fn void(&mut self) {
+    pub(crate) fn invalidate(&mut self) {
         self.open.clear();
     }
 }
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn answer_goes_to_its_request_once() {
         let mut tickets = Tickets::default();
-        let (first, second) = (tickets.take(1), tickets.take(2));
+        let (first, second) = (tickets.issue(1), tickets.issue(2));
         assert!(tickets.is_open(first));
         assert_eq!(tickets.redeem(second), Some(2));
         assert_eq!(tickets.redeem(second), None);
@@ -58,9 +58,9 @@ mod tests {
     #[test]
     fn answer_to_ended_connection_goes_to_nobody() {
         let mut tickets = Tickets::default();
-        let earlier = tickets.take(1);
-        tickets.void();
-        let later = tickets.take(1);
+        let earlier = tickets.issue(1);
+        tickets.invalidate();
+        let later = tickets.issue(1);
         assert_ne!(earlier, later);
         assert!(!tickets.is_open(earlier));
         assert_eq!(tickets.redeem(earlier), None);

@@ -36,7 +36,7 @@ pub(crate) fn serve() -> io::Result<Role> {
     // Signals from the daemon's terminal must not reach the pods.
     let _ = rustix::process::setsid();
     sys::ignore_children();
-    sys::survive_large_files();
+    sys::ignore_file_size_signal();
     sys::take_short_turns();
     // Look up, once for all keepers, what they need from the host. If this fails, each keeper looks it up itself.
     let _ = root::cgroups::of_host();
@@ -57,7 +57,7 @@ pub(crate) fn serve() -> io::Result<Role> {
                 Err(failure) => Err(failure),
             };
             let reply = Message::Reply { number: request.number, descriptors: 0, result };
-            connection.say(&reply, Vec::new());
+            connection.queue(&reply, Vec::new());
         }
         connection.flush()?;
     }
@@ -95,7 +95,7 @@ fn answer(request: &Request, descriptors: Vec<OwnedFd>) -> Step<Fork> {
         if moved.is_err() {
             sys::exit(1);
         }
-        sys::notice_children();
+        sys::stop_ignoring_children();
     }
     Ok(forked)
 }

@@ -22,7 +22,7 @@ use crate::kernel::secure_join::Root;
 use crate::kernel::sys;
 use crate::kernel::sys::own_keyring;
 use crate::kernel::sys::{hide, unshare};
-use crate::setup::birth;
+use crate::setup::pid_namespace;
 use crate::setup::pod::Pod;
 use crate::setup::process;
 use crate::setup::restore;
@@ -31,10 +31,10 @@ use crate::setup::shared::Shared;
 use crate::setup::terminal;
 use crate::setup::user;
 use crate::setup::userns::UserNamespace;
-use crate::setup::{Report, START_ERROR, fail, say};
+use crate::setup::{Report, START_ERROR, fail, send_report};
 
 /// The child's ends of its pipes.
-pub(crate) struct Ends {
+pub(crate) struct ChildStreams {
     pub(crate) stdin: OwnedFd,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
@@ -46,7 +46,7 @@ pub(crate) struct Ends {
 
 /// The pod and namespaces of a container's first process.
 #[derive(Clone, Copy)]
-pub(crate) struct Home<'a> {
+pub(crate) struct ContainerContext<'a> {
     pub(crate) pod: &'a Pod,
     /// The process namespace to join, if it is shared.
     pub(crate) shared: Option<&'a Shared>,
@@ -57,9 +57,9 @@ pub(crate) struct Home<'a> {
 /// Runs a container's first process.
 pub(crate) fn container(
     plan: &LaunchPlan,
-    home: Home<'_>,
+    home: ContainerContext<'_>,
     filter: Option<Filter>,
-    ends: Ends,
+    ends: ChildStreams,
     barrier: OwnedFd,
     cgroup: Option<CgroupFds>,
 ) -> ! {
@@ -90,7 +90,7 @@ pub(crate) fn container(
             return Ok(Next::Restore(restore, root));
         }
         if let Some(shared) = home.shared {
-            birth::aim(&shared.namespace)?;
+            pid_namespace::enter_on_fork(&shared.namespace)?;
         } else {
             rustix::process::setsid().context("start a session")?;
         }
@@ -106,8 +106,8 @@ pub(crate) fn container(
         if plan.isolation != IsolationMode::Process && !plan.stdin {
             take_own_null();
         }
-        if let Some(way) = &terminal {
-            terminal::take(way)?;
+        if let Some(socket) = &terminal {
+            terminal::open_and_send(socket)?;
             if plan.isolation != IsolationMode::Process {
                 terminal::console(&plan.mounts)?;
             }
@@ -127,12 +127,12 @@ pub(crate) fn container(
         Next::Program(ready) => &ready.ids,
         Next::Restore(plan, _) => &plan.user,
     };
-    say(&report, &Report::Ready(user.clone()));
+    send_report(&report, &Report::Ready(user.clone()));
     // A keeper that exits, or gives the container up, closes the barrier without writing to it.
     let mut go = [0u8; 1];
     match (std::fs::File::from(barrier).read(&mut go), next) {
         (Ok(1), Next::Program(ready)) if home.shared.is_some() => {
-            birth::inside(*ready, report, terminal.is_some())
+            pid_namespace::fork_into(*ready, report, terminal.is_some())
         }
         (Ok(1), Next::Program(ready)) => fail(&report, ready.exec()),
         (Ok(1), Next::Restore(plan, root)) => fail(&report, restore::exec(plan, &root)),
@@ -174,7 +174,7 @@ fn take_own_null() {
 }
 
 /// The namespaces of an exec, which are its container's first process's (`target`).
-pub(crate) struct Target<'a> {
+pub(crate) struct ExecNamespaces<'a> {
     pub(crate) pid: i32,
     pub(crate) users: Option<&'a UserNamespace>,
     /// The mount namespace; none without namespaces.
@@ -186,9 +186,9 @@ pub(crate) struct Target<'a> {
 /// Runs another process in a container.
 pub(crate) fn exec(
     plan: &ExecPlan,
-    target: Target<'_>,
+    target: ExecNamespaces<'_>,
     filter: Option<Filter>,
-    ends: Ends,
+    ends: ChildStreams,
     cgroup: Option<CgroupFds>,
 ) -> ! {
     let (report, terminal) = take_over(ends);
@@ -202,7 +202,7 @@ pub(crate) fn exec(
         .chain(users.map(|fd| fd.as_raw_fd()))
         .collect();
     sys::close_others(&mut keep);
-    let Target { pid, users, mounts, pids } = target;
+    let ExecNamespaces { pid, users, mounts, pids } = target;
     let alone = pids.is_none();
     let own_root = mounts.is_some();
     let set_up = || -> Step<process::Ready> {
@@ -220,7 +220,7 @@ pub(crate) fn exec(
             Some(namespace) => {
                 users.map_or(Ok(()), UserNamespace::enter)?;
                 if let Some(pids) = &pids {
-                    birth::aim(pids)?;
+                    pid_namespace::enter_on_fork(pids)?;
                 }
                 let what = "join the container's mount namespace";
                 // setns(2) requires that root and working directory are unshared, even in a process with one thread.
@@ -235,8 +235,8 @@ pub(crate) fn exec(
         if alone {
             rustix::process::setsid().context("start a session")?;
         }
-        if let Some(way) = &terminal {
-            terminal::take(way)?;
+        if let Some(socket) = &terminal {
+            terminal::open_and_send(socket)?;
             if alone {
                 terminal::control()?;
             }
@@ -245,7 +245,7 @@ pub(crate) fn exec(
     };
     match set_up() {
         Ok(ready) if alone => fail(&report, ready.exec()),
-        Ok(ready) => birth::inside(ready, report, terminal.is_some()),
+        Ok(ready) => pid_namespace::fork_into(ready, report, terminal.is_some()),
         Err(failure) => fail(&report, failure),
     }
 }
@@ -263,8 +263,8 @@ pub(crate) fn adjust_oom_score(wanted: Option<i32>) {
 }
 
 /// Makes the pipes the standard streams. It cannot report before that, so an error ends the process.
-fn take_over(ends: Ends) -> (OwnedFd, Option<OwnedFd>) {
-    let Ends { stdin, stdout, stderr, report, terminal } = ends;
+fn take_over(ends: ChildStreams) -> (OwnedFd, Option<OwnedFd>) {
+    let ChildStreams { stdin, stdout, stderr, report, terminal } = ends;
     let moved = rustix::stdio::dup2_stdin(stdin)
         .and_then(|()| rustix::stdio::dup2_stdout(stdout))
         .and_then(|()| rustix::stdio::dup2_stderr(stderr));

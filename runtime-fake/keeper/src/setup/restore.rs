@@ -119,8 +119,8 @@ pub(crate) fn outcome(directory: &Path, code: i32) -> Step<i32> {
     if let (0, Some(pid)) = (code, pid) {
         return Ok(pid);
     }
-    let why = criu::complaint_in(&directory.join(LOG))
-        .or_else(|| criu::complaint_in(&directory.join(OUTPUT)))
+    let why = criu::first_error_in(&directory.join(LOG))
+        .or_else(|| criu::first_error_in(&directory.join(OUTPUT)))
         .unwrap_or_else(|| format!("it ended with {code}"));
     Err(Failure::new(
         FailureKind::NotRestored,

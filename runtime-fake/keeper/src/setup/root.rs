@@ -38,7 +38,7 @@ use crate::setup::shared::Shared;
 use crate::setup::userns::UserNamespace;
 
 /// Parts of a root that only a process outside the container's namespaces can open.
-pub(crate) struct Outside {
+pub(crate) struct ExternalMounts {
     /// One for each mount of the plan.
     sources: Vec<volumes::Source>,
     /// The directory of shared memory.
@@ -99,7 +99,7 @@ fn outside(
     shared: Option<&Shared>,
     host: Option<BorrowedFd<'_>>,
     ids: Option<&IdMapper<'_>>,
-) -> Step<Outside> {
+) -> Step<ExternalMounts> {
     let sources = volumes::open(plan.isolation, &plan.mounts, label(plan), host)?;
     for (mount, source) in plan.mounts.iter().zip(&sources) {
         if let (Some(maps), Some(tree)) = (&mount.ids, source.tree()) {
@@ -119,11 +119,11 @@ fn outside(
         None => None,
     };
     let parts = make_root(plan, &plan.directory.join("rootfs"), ids)?;
-    Ok(Outside { sources, shm, proc, parts })
+    Ok(ExternalMounts { sources, shm, proc, parts })
 }
 
 /// Completes the root at `at`. It reads the image's users before anything is mounted over them.
-fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<(Root, Accounts)> {
+fn assemble(plan: &LaunchPlan, at: &Path, outside: ExternalMounts) -> Step<(Root, Accounts)> {
     let what = "open the container's root";
     let root = open_dir(at).context(what)?;
     // Open them before anything is mounted over them.

@@ -28,18 +28,18 @@ const MULTIPLEXER: (u32, u32) = (5, 2);
 const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 
 /// A socket pair for sending a terminal to the keeper: the keeper's end, which is non-blocking, and the process's end.
-pub(crate) fn way() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
     Ok((ours, theirs))
 }
 
-/// Receives the master side of a terminal from the socket `way`.
-pub(crate) fn receive(way: OwnedFd) -> Step<OwnedFd> {
+/// Receives the master side of a terminal from the socket `socket`.
+pub(crate) fn receive(socket: OwnedFd) -> Step<OwnedFd> {
     let mut receiver = Receiver::default();
     receiver
-        .fill(&way)
+        .fill(&socket)
         .and_then(|_| receiver.take_descriptors(1))
         .context("take over the terminal")?
         .pop()
@@ -47,13 +47,13 @@ pub(crate) fn receive(way: OwnedFd) -> Step<OwnedFd> {
 }
 
 /// Opens the slave side of the terminal whose master side is `master`, without making it the controlling terminal.
-pub(crate) fn other_side(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn open_slave(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     Ok(rustix::pty::ioctl_tiocgptpeer(master, flags)?)
 }
 
 /// Opens a new terminal for this process's standard streams, and sends its master side.
-pub(crate) fn take(way: &OwnedFd) -> Step {
+pub(crate) fn open_and_send(socket: &OwnedFd) -> Step {
     let what = "open a terminal";
     // The container's image may have another file there: opening it must neither block nor have side effects.
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -70,13 +70,13 @@ pub(crate) fn take(way: &OwnedFd) -> Step {
         ));
     }
     rustix::pty::unlockpt(&master).context(what)?;
-    let slave = other_side(master.as_fd()).context(what)?;
+    let slave = open_slave(master.as_fd()).context(what)?;
     tcsetwinsize(&slave, SIZE).context("set the terminal's size")?;
     rustix::stdio::dup2_stdin(&slave)
         .and_then(|()| rustix::stdio::dup2_stdout(&slave))
         .and_then(|()| rustix::stdio::dup2_stderr(&slave))
         .context("use the terminal")?;
-    send(way, b"t", &[master.as_fd()]).context("hand the terminal over")?;
+    send(socket, b"t", &[master.as_fd()]).context("hand the terminal over")?;
     Ok(())
 }
 

@@ -26,24 +26,24 @@ impl UserNamespace {
     /// Makes a user namespace.
     pub(crate) fn make(maps: &IdMappings) -> Step<Self> {
         let what = "make a user namespace";
-        let (mut said, mut say) = io::pipe().context(what)?;
+        let (mut reader, mut writer) = io::pipe().context(what)?;
         let (mut wait, go) = io::pipe().context(what)?;
         let child = match sys::fork(libc::CLONE_NEWUSER).context(what)? {
             Fork::Child => {
-                drop((said, go));
+                drop((reader, go));
                 // Its pid in `/proc`, which may belong to another process namespace than its own.
                 let number = fs::read_link("/proc/self").unwrap_or_default();
-                let _ = say.write_all(number.to_string_lossy().as_bytes());
-                drop(say);
+                let _ = writer.write_all(number.to_string_lossy().as_bytes());
+                drop(writer);
                 let _ = wait.read(&mut [0]);
                 std::process::exit(0)
             }
             Fork::Parent(child) => child,
         };
-        drop((say, wait));
+        drop((writer, wait));
         let mut made = || -> Step<Self> {
             let mut number = String::new();
-            said.read_to_string(&mut number).context(what)?;
+            reader.read_to_string(&mut number).context(what)?;
             let of_child = |file: &str| format!("/proc/{number}/{file}");
             for (file, maps) in [("uid_map", &maps.uid_mappings), ("gid_map", &maps.gid_mappings)] {
                 write_map(&of_child(file), maps)?;
@@ -87,26 +87,26 @@ impl UserNamespace {
             (UnshareFlags::NEWIPC, "ipc", LinkNameSpaceType::InterProcessCommunication),
             (UnshareFlags::NEWUTS, "uts", LinkNameSpaceType::HostNameAndNISDomainName),
         ];
-        let (mut said, mut say) = io::pipe().context(what)?;
+        let (mut reader, mut writer) = io::pipe().context(what)?;
         let (mut wait, go) = io::pipe().context(what)?;
         let child = match sys::fork(0).context(what)? {
             Fork::Child => {
-                drop((said, go));
+                drop((reader, go));
                 let done = self
                     .enter()
                     .and_then(|()| unshare(flags).context(what))
                     .and_then(|()| inside());
-                let _ = serde_json::to_writer(&mut say, &done);
-                drop(say);
+                let _ = serde_json::to_writer(&mut writer, &done);
+                drop(writer);
                 let _ = wait.read(&mut [0]);
                 std::process::exit(0)
             }
             Fork::Parent(child) => child,
         };
-        drop((say, wait));
+        drop((writer, wait));
         let mut joined = || -> Step {
             let mut report = Vec::new();
-            said.read_to_end(&mut report).context(what)?;
+            reader.read_to_end(&mut report).context(what)?;
             let report: Step = serde_json::from_slice(&report).map_err(|_| {
                 Failure::new(
                     FailureKind::System,

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use keeper::contract::criu::complaint;
+use keeper::contract::criu::first_error;
 use keeper::contract::plan::IsolationMode;
 use tokio::{process::Command, time::timeout};
 
@@ -67,5 +67,5 @@ async fn check(program: &Path) -> Result<(), String> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(complaint(&said).unwrap_or_else(|| output.status.to_string()))
+    Err(first_error(&said).unwrap_or_else(|| output.status.to_string()))
 }

@@ -17,7 +17,7 @@ use crate::kernel::cgroup::{
     directory::missing,
     hierarchy::{Branch, Controller, Hierarchy, Tree, mounted},
     path::parent,
-    plan::{Now, writes},
+    plan::{CurrentValues, writes},
     program,
 };
 use crate::kernel::failure::plain;
@@ -32,19 +32,19 @@ pub struct Cgroups {
     /// The directory for pods whose client sets no `cgroup_parent`.
     name: String,
     /// The controllers whose limits are not applied; none if all limits are.
-    lack: Option<Lack>,
+    unapplied: Option<UnappliedLimits>,
     devices: Devices,
 }
 
 /// Limits that are not applied.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Lack {
+pub struct UnappliedLimits {
     /// The controllers, with commas.
     controllers: String,
     reasons: String,
 }
 
-impl Lack {
+impl UnappliedLimits {
     /// The controllers and the reasons: `cpu, memory: no cgroup hierarchy is mounted`.
     #[must_use]
     pub fn limits(&self) -> String {
@@ -52,7 +52,7 @@ impl Lack {
     }
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for UnappliedLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { controllers, reasons } = self;
         write!(f, "limits of {controllers} are not applied: {reasons}")
@@ -101,17 +101,17 @@ impl Cgroups {
             reasons.insert("no cgroup hierarchy is mounted");
         }
         let limiting = [Controller::Cpu, Controller::Memory, Controller::Pids];
-        let lacking: Vec<&str> = limiting
+        let missing: Vec<&str> = limiting
             .into_iter()
             .filter(|c| tree.branch(*c).is_none())
             .map(|c| c.name(true))
             .collect();
-        let lack = (!lacking.is_empty()).then(|| {
+        let unapplied = (!missing.is_empty()).then(|| {
             if reasons.is_empty() {
                 reasons.insert("this box has no such controllers");
             }
             let reasons = Vec::from_iter(reasons).join("; ");
-            Lack { controllers: lacking.join(", "), reasons }
+            UnappliedLimits { controllers: missing.join(", "), reasons }
         });
         let devices = if !rules {
             Devices::NoNodes
@@ -125,7 +125,7 @@ impl Cgroups {
                 Err(error) => Devices::Unavailable(error.to_string()),
             }
         };
-        Self { tree, name, lack, devices }
+        Self { tree, name, unapplied, devices }
     }
 
     /// Whether containers can open only the devices that they are given.
@@ -139,8 +139,8 @@ impl Cgroups {
     /// A description for Status and the log.
     pub fn describe(&self) -> String {
         let mut text = self.tree.describe();
-        if let Some(lack) = &self.lack {
-            text += &format!("; {lack}");
+        if let Some(unapplied) = &self.unapplied {
+            text += &format!("; {unapplied}");
         }
         if let Devices::Unavailable(reason) = &self.devices {
             text += &format!("; access to devices is not restricted: {reason}");
@@ -149,8 +149,8 @@ impl Cgroups {
     }
 
     /// Why limits are not applied; none when they are.
-    pub fn lack(&self) -> Option<&Lack> {
-        self.lack.as_ref()
+    pub fn unapplied_limits(&self) -> Option<&UnappliedLimits> {
+        self.unapplied.as_ref()
     }
 
     /// The path of a pod's cgroup; none if the host allows no cgroup. Makes nothing yet.
@@ -186,7 +186,7 @@ impl Cgroups {
         let Some(cgroup) = pod else { return Ok(None) };
         let asked = weight_asked || limits.cpu_quota != 0 || limits.memory != 0;
         let writes = if asked || cgroup.path.starts_with(&self.name) {
-            writes(limits, &cgroup.tree, &Now::default())?.list
+            writes(limits, &cgroup.tree, &CurrentValues::default())?.list
         } else {
             Vec::new()
         };
@@ -203,11 +203,11 @@ impl Cgroups {
         rules: Option<&[DeviceRule]>,
     ) -> Result<(Option<CgroupPlan>, Vec<String>), InvalidCgroup> {
         let Some(pod) = pod else {
-            let none = writes(limits, &Tree::default(), &Now::default())?;
+            let none = writes(limits, &Tree::default(), &CurrentValues::default())?;
             return Ok((None, none.not_applied));
         };
         let cgroup = pod.child(container);
-        let done = writes(limits, &cgroup.tree, &Now::default())?;
+        let done = writes(limits, &cgroup.tree, &CurrentValues::default())?;
         let mut list = done.list;
         let mut program = None;
         if let Some(rules) = rules {

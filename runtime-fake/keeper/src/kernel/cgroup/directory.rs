@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::kernel::cgroup::{
     CgroupError, CgroupPath, CgroupPlan,
     hierarchy::{Branch, Controller},
-    plan::{Now, Write},
+    plan::{CurrentValues, Write},
     program,
 };
 
@@ -236,7 +236,7 @@ pub fn change(cgroup: &CgroupPath, writes: &[Write]) -> Result<(), CgroupError> 
 }
 
 /// Reads the values that the order of changes depends on. With `limit`, first reclaims the memory above it.
-pub fn now(cgroup: &CgroupPath, limit: i64) -> Now {
+pub fn current_values(cgroup: &CgroupPath, limit: i64) -> CurrentValues {
     let number = |controller, name: &str| -> Option<u64> {
         let text = fs::read_to_string(cgroup.file(controller, name)?).ok()?;
         text.trim().parse().ok()
@@ -258,7 +258,7 @@ pub fn now(cgroup: &CgroupPath, limit: i64) -> Now {
     } else {
         None
     };
-    Now {
+    CurrentValues {
         memory_and_swap: memory("memory.memsw.limit_in_bytes"),
         used,
         quota: number(Controller::Cpu, "cpu.cfs_quota_us"),

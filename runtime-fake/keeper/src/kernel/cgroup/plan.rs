@@ -25,7 +25,7 @@ pub struct Write {
 
 /// The writes for limits on a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Writes {
+pub struct WritePlan {
     /// The writes, in order.
     pub list: Vec<Write>,
     /// The limits for which this host has no controller, each with a reason.
@@ -34,7 +34,7 @@ pub struct Writes {
 
 /// The current values of a cgroup that the order of changes depends on. None means unlimited or unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Now {
+pub struct CurrentValues {
     /// v1: the limit of memory and swap.
     pub memory_and_swap: Option<u64>,
     /// Memory in use that cannot be reclaimed.
@@ -47,7 +47,7 @@ pub struct Now {
 
 struct Writer<'a> {
     tree: &'a Tree,
-    done: Writes,
+    done: WritePlan,
     lacking: BTreeSet<Controller>,
 }
 
@@ -87,7 +87,7 @@ impl Writer<'_> {
         }
     }
 
-    fn memory(&mut self, limits: &Limits, now: &Now) -> Result<(), InvalidCgroup> {
+    fn memory(&mut self, limits: &Limits, now: &CurrentValues) -> Result<(), InvalidCgroup> {
         use Controller::Memory;
         let limit = limits.memory;
         if limit == 0 {
@@ -132,7 +132,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn cpu(&mut self, limits: &Limits, now: &Now) {
+    fn cpu(&mut self, limits: &Limits, now: &CurrentValues) {
         use Controller::Cpu;
         if limits.cpu_shares != 0
             && let Some(v2) = self.version(Cpu, "cpu_shares")
@@ -231,8 +231,12 @@ impl Writer<'_> {
 }
 
 /// The writes that apply `limits` to a cgroup of `tree` whose current values are `now`.
-pub fn writes(limits: &Limits, tree: &Tree, now: &Now) -> Result<Writes, InvalidCgroup> {
-    let mut writer = Writer { tree, done: Writes::default(), lacking: BTreeSet::new() };
+pub fn writes(
+    limits: &Limits,
+    tree: &Tree,
+    now: &CurrentValues,
+) -> Result<WritePlan, InvalidCgroup> {
+    let mut writer = Writer { tree, done: WritePlan::default(), lacking: BTreeSet::new() };
     // The memory limit comes first because the kernel may reject it: then nothing has changed yet.
     writer.memory(limits, now)?;
     writer.cpu(limits, now);

@@ -8,7 +8,7 @@ use crate::kernel::cgroup::{
     device::{DeviceKind, DeviceRule, usual},
     directory,
     hierarchy::{Controller, Tree, mounted},
-    plan::{Now, writes},
+    plan::{CurrentValues, writes},
     program,
 };
 
@@ -99,7 +99,8 @@ fn huge_page_limit_applies_on_v2() {
     }
     let limits =
         |limit| Limits { hugepages: [("2MB".to_owned(), limit)].into(), ..Limits::default() };
-    let list = |limit| writes(&limits(limit), &cgroup.tree, &Now::default()).unwrap().list;
+    let list =
+        |limit| writes(&limits(limit), &cgroup.tree, &CurrentValues::default()).unwrap().list;
     let plan = CgroupPlan { path: cgroup.clone(), writes: list(4 << 20), devices: None };
     directory::prepare(&plan).unwrap();
     let file = cgroup.file(Controller::Hugetlb, "hugetlb.2MB.max").unwrap();

@@ -26,7 +26,7 @@ impl SystemCall {
 
 /// A call as the kernel passes it to a filter.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shown {
+pub(super) struct CallData {
     pub audit: u32,
     pub number: u32,
     pub arguments: [u64; 6],
@@ -36,7 +36,7 @@ impl Filter {
     /// Whether the filter allows all of `calls` on a machine of `arch`.
     pub fn allows(&self, arch: Arch, calls: &[SystemCall]) -> bool {
         calls.iter().all(|call| {
-            let shown = arch.number(call.name).map(|number| Shown {
+            let shown = arch.number(call.name).map(|number| CallData {
                 audit: arch.audit(),
                 number,
                 arguments: call.arguments,
@@ -48,7 +48,7 @@ impl Filter {
 }
 
 /// Runs a program as the kernel does; none for one that the kernel's checker rejects.
-pub(super) fn run(program: &[Instruction], call: Shown) -> Option<Action> {
+pub(super) fn run(program: &[Instruction], call: CallData) -> Option<Action> {
     let word = |offset: u32| match offset {
         NUMBER => Some(call.number),
         ARCH => Some(call.audit),

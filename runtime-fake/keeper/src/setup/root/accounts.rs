@@ -8,7 +8,7 @@ use std::{fs::File, io::Read as _, os::fd::OwnedFd, path::Path};
 use rustix::{fs::FileType, io::Errno};
 
 use crate::kernel::failure::{Failure, FailureKind, Step, plain};
-use crate::kernel::secure_join::{NotRead, Root};
+use crate::kernel::secure_join::{RegularFileError, Root};
 
 /// The maximum that is read of each file. A thousand users take 60 KB. Other runtimes have no limit, and the process may be
 /// OOM-killed.
@@ -36,21 +36,23 @@ fn read_file(root: &Root, path: &Path, mounts: bool) -> Step<String> {
         );
         Err(Failure::new(FailureKind::Invalid, message))
     };
-    let opened: Result<OwnedFd, NotRead> = root.regular(path, mounts);
+    let opened: Result<OwnedFd, RegularFileError> = root.regular(path, mounts);
     let file = match opened {
         Ok(file) => File::from(file),
         // The container's root has no such file, or denies access.
-        Err(NotRead::Errno(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)) => {
+        Err(RegularFileError::Errno(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)) => {
             return Ok(String::new());
         }
-        Err(NotRead::Errno(Errno::LOOP)) => {
+        Err(RegularFileError::Errno(Errno::LOOP)) => {
             return refuse("leads through too many links, or one of /proc");
         }
-        Err(NotRead::Errno(Errno::XDEV)) => return refuse("is not of the image's own files"),
-        Err(NotRead::Errno(error)) => {
+        Err(RegularFileError::Errno(Errno::XDEV)) => {
+            return refuse("is not of the image's own files");
+        }
+        Err(RegularFileError::Errno(error)) => {
             return refuse(&format!("cannot be opened ({})", plain(&error.into())));
         }
-        Err(NotRead::Kind(kind)) => return refuse(&format!("is {}", named(kind))),
+        Err(RegularFileError::Kind(kind)) => return refuse(&format!("is {}", named(kind))),
     };
     if file.metadata().is_ok_and(|meta| meta.len() > LONGEST) {
         return refuse("is longer");

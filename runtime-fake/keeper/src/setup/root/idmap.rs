@@ -24,7 +24,7 @@ use crate::kernel::mount::{attach, clone_tree, new_mount, open_dir};
 use crate::kernel::sys;
 use crate::kernel::sys::unshare;
 use crate::setup::pod::Pod;
-use crate::setup::root::{Outside, volumes};
+use crate::setup::root::{ExternalMounts, volumes};
 use crate::setup::shared::Shared;
 use crate::setup::userns::UserNamespace;
 
@@ -163,9 +163,9 @@ fn send(to: &OwnedFd, message: &RootMessage, descriptor: Option<&OwnedFd>) -> St
 
 /// Receives the mounts that [`prepare`] sends, and attaches them in this process's own mount namespace, at a path that it may
 /// access: the container's directory is not accessible to it. Returns the root's path.
-pub(crate) fn receive(plan: &LaunchPlan, from: &OwnedFd) -> Step<(PathBuf, Outside)> {
+pub(crate) fn receive(plan: &LaunchPlan, from: &OwnedFd) -> Step<(PathBuf, ExternalMounts)> {
     let what = "take over the container's root";
-    let mut outside = Outside {
+    let mut outside = ExternalMounts {
         sources: plan.mounts.iter().map(|_| volumes::Source::none()).collect(),
         shm: None,
         proc: None,

@@ -40,7 +40,7 @@ fn cpu(period: i64, quota: i64, shares: i64) -> Limits {
     Limits { cpu_period: period, cpu_quota: quota, cpu_shares: shares, ..limits() }
 }
 
-fn text(limits: &Limits, tree: &Tree, now: &Now) -> String {
+fn text(limits: &Limits, tree: &Tree, now: &CurrentValues) -> String {
     match writes(limits, tree, now) {
         Ok(done) => {
             let one = |w: &Write| {
@@ -90,7 +90,7 @@ fn cpu_limits_become_files_of_each_version(
     #[case] limits: Limits,
     #[case] expected: &str,
 ) {
-    assert_eq!(text(&limits, &tree, &Now::default()), expected);
+    assert_eq!(text(&limits, &tree, &CurrentValues::default()), expected);
 }
 
 #[rstest]
@@ -100,7 +100,7 @@ fn cpu_limits_become_files_of_each_version(
 #[case::none(Tree::default(), "!hugepage_limits[2MB]: no cgroup can be made")]
 fn huge_page_limits_become_files_of_each_version(#[case] tree: Tree, #[case] expected: &str) {
     let limits = Limits { hugepages: [("2MB".to_owned(), 7)].into(), ..limits() };
-    assert_eq!(text(&limits, &tree, &Now::default()), expected);
+    assert_eq!(text(&limits, &tree, &CurrentValues::default()), expected);
 }
 
 #[rstest]
@@ -116,7 +116,7 @@ fn unified_settings_need_controller_on_v2(
     #[case] expected: &str,
 ) {
     let limits = Limits { unified: [(file.to_owned(), "5".to_owned())].into(), ..limits() };
-    let text = text(&limits, &tree, &Now::default());
+    let text = text(&limits, &tree, &CurrentValues::default());
     assert!(text.contains(expected), "{text}");
 }
 
@@ -125,7 +125,7 @@ fn unified_settings_need_controller_on_v2(
 #[case::v2(v2(), "hugetlb.1GB.max=0 hugetlb.1GB.rsvd.max?=0")]
 fn no_huge_pages_need_no_controller(#[case] tree: Tree, #[case] expected: &str) {
     let limits = Limits { hugepages: [("1GB".to_owned(), 0)].into(), ..limits() };
-    assert_eq!(text(&limits, &tree, &Now::default()), expected);
+    assert_eq!(text(&limits, &tree, &CurrentValues::default()), expected);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn missing_controller_is_reported_once() {
     let tree = Tree { branches: vec![branch(false, &[Memory])] };
     let limits = Limits { cpus: "0".into(), ..cpu(100, 50, 512) };
     assert_eq!(
-        text(&limits, &tree, &Now::default()),
+        text(&limits, &tree, &CurrentValues::default()),
         "!cpu_shares: no cpu controller !cpu_quota !cpuset_cpus: no cpuset controller"
     );
 }
@@ -148,7 +148,7 @@ fn memory_limit_never_exceeds_memory_and_swap_during_update(
     #[case] new: i64,
     #[case] expected: &str,
 ) {
-    let now = Now { memory_and_swap: Some(old), ..Now::default() };
+    let now = CurrentValues { memory_and_swap: Some(old), ..CurrentValues::default() };
     assert_eq!(text(&memory(new, 0), &v1(), &now), expected);
 }
 
@@ -163,13 +163,14 @@ fn cpu_ratio_never_exceeds_old_and_new_during_update(
     #[case] quota: i64,
     #[case] expected: &str,
 ) {
-    let now = Now { quota: old_quota, period: Some(old_period), ..Now::default() };
+    let now =
+        CurrentValues { quota: old_quota, period: Some(old_period), ..CurrentValues::default() };
     assert_eq!(text(&cpu(period, quota, 0), &v1(), &now), expected);
 }
 
 #[rstest]
 fn memory_limit_below_usage_is_refused(#[values(v1(), v2())] tree: Tree) {
-    let now = Now { used: Some(1000), ..Now::default() };
+    let now = CurrentValues { used: Some(1000), ..CurrentValues::default() };
     let refused = text(&memory(999, 0), &tree, &now);
     assert!(refused.contains("the old limit stays"), "{refused}");
     assert!(!text(&memory(1000, 0), &tree, &now).contains("stays"));

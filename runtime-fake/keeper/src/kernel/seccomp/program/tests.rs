@@ -6,7 +6,7 @@ use rstest::rstest;
 
 use crate::kernel::seccomp::{
     default,
-    interpret::{self, Shown as Call},
+    interpret::{self, CallData as Call},
     profile::{self, HostContext},
     program::*,
     rules::Rule,

@@ -21,7 +21,7 @@ use crate::setup::process::Ready;
 use crate::setup::terminal;
 
 /// Makes the next fork of this process enter a process namespace.
-pub(crate) fn aim(namespace: &OwnedFd) -> Step {
+pub(crate) fn enter_on_fork(namespace: &OwnedFd) -> Step {
     let name = Some(LinkNameSpaceType::ProcessID);
     rustix::thread::move_into_link_name_space(namespace.as_fd(), name)
         .context("join the process namespace")
@@ -29,7 +29,7 @@ pub(crate) fn aim(namespace: &OwnedFd) -> Step {
 
 /// The system calls from here to `execve`. If the container's own filter allows them, it is loaded before the fork:
 /// loading it takes CAP_SYS_ADMIN, which a process in the namespace must not have.
-fn calls_left() -> [SystemCall; 10] {
+fn remaining_calls() -> [SystemCall; 10] {
     let number = |number: libc::c_int| u64::from(number.unsigned_abs());
     let call = SystemCall::new;
     [
@@ -47,15 +47,15 @@ fn calls_left() -> [SystemCall; 10] {
     ]
 }
 
-/// Forks the process that becomes the program into the namespace given to [`aim`], and exits.
-pub(crate) fn inside(mut ready: Ready, report: OwnedFd, terminal: bool) -> ! {
+/// Forks the process that becomes the program into the namespace given to [`enter_on_fork`], and exits.
+pub(crate) fn fork_into(mut ready: Ready, report: OwnedFd, terminal: bool) -> ! {
     let what = "start a process in the container";
     sys::reset_signals();
     let gate = match io::pipe().context(what) {
         Ok(gate) => gate,
         Err(failure) => fail(&report, failure),
     };
-    if let Err(failure) = ready.load_filter_if(&calls_left()) {
+    if let Err(failure) = ready.load_filter_if(&remaining_calls()) {
         fail(&report, failure);
     }
     match sys::fork_sibling().context(what) {
