@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub(crate) use archive::{Archive, Unreadable, Writer};
+pub(crate) use archive::{Archive, CheckpointError, Writer};
 pub(crate) use diff::write as write_diff;
 use keeper::contract::plan::UserIds;
 
@@ -43,7 +43,7 @@ const VERSION: u32 = 1;
 
 /// The data from which the runtime creates a container again: [`CRIB`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Remade {
+pub(crate) struct CheckpointRecord {
     version: u32,
     /// The client's configuration.
     pub(crate) config: ContainerConfig,
@@ -58,7 +58,7 @@ pub(crate) struct Remade {
     pub(crate) streams: Vec<String>,
 }
 
-impl Remade {
+impl CheckpointRecord {
     pub(crate) fn of(container: &Container, mounts: Vec<String>, streams: Vec<String>) -> Self {
         Self {
             version: VERSION,
@@ -97,7 +97,7 @@ pub(crate) fn describe(
     directory: &Path,
     container: &Container,
     sandbox: &PodSandboxConfig,
-    remade: &Remade,
+    remade: &CheckpointRecord,
 ) -> io::Result<()> {
     let write = |name: &str, value: &Value| {
         std::fs::write(directory.join(name), serde_json::to_vec_pretty(value)?)

@@ -142,7 +142,7 @@ impl Container {
 
     /// Whether a repeated request, for `other`, may return this container: it has the same configuration and image and
     /// has not been started.
-    pub(crate) fn is_asked_for_by(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_request(&self, other: &Self) -> bool {
         matches!(self.state, ContainerState::Creating | ContainerState::Created)
             && self.config == other.config
             && self.image_id == other.image_id
@@ -204,7 +204,7 @@ impl Container {
     }
 
     /// Why its state is unknown, if it is.
-    pub(crate) fn doubt(&self) -> Option<&UnknownReason> {
+    pub(crate) fn unknown_reason(&self) -> Option<&UnknownReason> {
         self.unknown_reason.as_ref().filter(|_| !self.ended())
     }
 
@@ -224,8 +224,8 @@ impl Container {
     /// message.
     #[must_use]
     pub(crate) fn reason(&self) -> (&'static str, String) {
-        if let Some(doubt) = self.doubt() {
-            return ("Unknown", doubt.to_string());
+        if let Some(unknown_reason) = self.unknown_reason() {
+            return ("Unknown", unknown_reason.to_string());
         }
         match (self.state, &self.exit) {
             (ContainerState::Lost, _) => (

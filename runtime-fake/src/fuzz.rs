@@ -8,7 +8,7 @@ use std::path::Path;
 use fuzz_target::{Target, bytes, text};
 use serde_json::Value;
 
-use crate::checkpoint::{Archive, CRIB, IMAGES, Remade, Writer};
+use crate::checkpoint::{Archive, CRIB, CheckpointRecord, IMAGES, Writer};
 use crate::launch::selinux::{Label, Policy};
 
 /// Every target of this package.
@@ -61,7 +61,7 @@ fn archive(data: &[u8]) {
     let Ok(archive) = Archive::open(&path) else {
         return;
     };
-    let _ = archive.document::<Remade>(CRIB);
+    let _ = archive.document::<CheckpointRecord>(CRIB);
     let _ = archive.document::<Value>("config.dump");
     let to = directory.path().join("to");
     let _ = archive.extract(IMAGES, &to);

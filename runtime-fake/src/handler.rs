@@ -26,14 +26,14 @@ pub struct Handlers(BTreeMap<String, Handler>);
 #[error(
     "{0:?} is not a handler's name: it is a DNS label, of lower-case letters, digits and -, as a RuntimeClass has it"
 )]
-pub struct NotAName(String);
+pub struct InvalidHandlerName(String);
 
 impl Handlers {
     /// Adds a handler. Its name must be valid for `RuntimeClass.handler` (Kubernetes: a DNS label).
     ///
     /// # Errors
     /// When the name is invalid.
-    pub fn add(&mut self, name: &str, handler: Handler) -> Result<(), NotAName> {
+    pub fn add(&mut self, name: &str, handler: Handler) -> Result<(), InvalidHandlerName> {
         let edge = |c: Option<char>| c.is_some_and(|c| c != '-');
         let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if name.len() > 63
@@ -41,7 +41,7 @@ impl Handlers {
             || !edge(name.chars().next())
             || !edge(name.chars().last())
         {
-            return Err(NotAName(name.to_owned()));
+            return Err(InvalidHandlerName(name.to_owned()));
         }
         self.0.insert(name.to_owned(), handler);
         Ok(())

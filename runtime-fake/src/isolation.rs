@@ -98,14 +98,14 @@ impl fmt::Display for Isolation {
 
 /// The isolation that [`enter`] found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entered {
+pub struct EnteredIsolation {
     /// The isolation.
     pub isolation: Isolation,
     /// Why no stronger isolation is available, if [`IsolationRequest::Auto`] selected [`Isolation::Process`].
     pub reason: Option<String>,
 }
 
-impl From<Isolation> for Entered {
+impl From<Isolation> for EnteredIsolation {
     fn from(isolation: Isolation) -> Self {
         Self { isolation, reason: None }
     }
@@ -169,7 +169,7 @@ pub enum EnterError {
 
 impl EnterError {
     /// The isolation and why it is unavailable, in a few words.
-    fn brief(&self) -> String {
+    fn short_reason(&self) -> String {
         match self {
             Self::NotRoot { uid } => format!("root: this is user {uid}"),
             Self::NoNamespaces { reason, .. } => format!("root: {reason}"),
@@ -191,7 +191,10 @@ impl EnterError {
 /// `state_dir` belongs to another user, or its mode cannot be made private.
 ///
 /// Call it before any thread is started: the kernel moves only a single-threaded process.
-pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Entered, EnterError> {
+pub fn enter(
+    request: IsolationRequest,
+    state_dir: Option<&Path>,
+) -> Result<EnteredIsolation, EnterError> {
     // Files created for containers must have exactly the modes given: containers run as other users than this process.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     ensure_openat2()?;
@@ -211,7 +214,7 @@ pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Ente
     Ok(isolation.into())
 }
 
-fn strongest(uid: u32, state_dir: Option<&Path>) -> Result<Entered, EnterError> {
+fn strongest(uid: u32, state_dir: Option<&Path>) -> Result<EnteredIsolation, EnterError> {
     let no_root = match as_root(uid) {
         Ok(isolation) => return Ok(isolation.into()),
         Err(error) => error,
@@ -219,10 +222,10 @@ fn strongest(uid: u32, state_dir: Option<&Path>) -> Result<Entered, EnterError> 
     // Root of a container that lacks privileges for pods may still make user namespaces.
     match as_mapped_root(uid).map_or_else(|| rootless(state_dir), Ok) {
         Err(no_rootless @ EnterError::NoUserNamespace { .. }) => {
-            let reason = format!("{}; {}", no_root.brief(), no_rootless.brief());
-            Ok(Entered { isolation: as_process(state_dir)?, reason: Some(reason) })
+            let reason = format!("{}; {}", no_root.short_reason(), no_rootless.short_reason());
+            Ok(EnteredIsolation { isolation: as_process(state_dir)?, reason: Some(reason) })
         }
-        found => found.map(Entered::from),
+        found => found.map(EnteredIsolation::from),
     }
 }
 
@@ -268,7 +271,7 @@ fn as_root(uid: u32) -> Result<Isolation, EnterError> {
         let remedy = remedy(IsolationMode::Root, &reason);
         EnterError::NoNamespaces { reason, remedy }
     };
-    if own_ids() != mapping::Mapped::Everything {
+    if own_ids() != mapping::MappedIds::All {
         return Err(unavailable("this is root of a user namespace only".to_owned()));
     }
     userns::probe(IsolationMode::Root).map_err(unavailable)?;
@@ -278,11 +281,11 @@ fn as_root(uid: u32) -> Result<Isolation, EnterError> {
 /// The isolation for root of a user namespace that another process created, if no other namespace is needed.
 fn as_mapped_root(uid: u32) -> Option<Isolation> {
     match own_ids() {
-        mapping::Mapped::Some(ids) if uid == 0 => {
+        mapping::MappedIds::Count(ids) if uid == 0 => {
             let probed = userns::probe(IsolationMode::Rootless);
             probed.is_ok().then_some(Isolation::Rootless { ids })
         }
-        mapping::Mapped::Some(_) | mapping::Mapped::Everything => None,
+        mapping::MappedIds::Count(_) | mapping::MappedIds::All => None,
     }
 }
 
@@ -291,10 +294,10 @@ fn remedy(mode: IsolationMode, reason: &str) -> String {
 }
 
 /// The ids of this process's user namespace.
-fn own_ids() -> mapping::Mapped {
+fn own_ids() -> mapping::MappedIds {
     match std::fs::read_to_string("/proc/self/uid_map") {
         // A kernel without user namespaces.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => mapping::Mapped::Everything,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => mapping::MappedIds::All,
         map => mapping::mapped_ids(&map.unwrap_or_default()),
     }
 }
@@ -309,11 +312,14 @@ mod tests {
         let texts = |reason: &str| (reason.to_owned(), "allow it".to_owned());
         let (reason, remedy) = texts("this process lacks CAP_KILL");
         let no_root = EnterError::NoNamespaces { reason, remedy };
-        assert_eq!(no_root.brief(), "root: this process lacks CAP_KILL");
+        assert_eq!(no_root.short_reason(), "root: this process lacks CAP_KILL");
         let (reason, remedy) = texts("failed to make namespaces: no space");
         let no_rootless = EnterError::NoUserNamespace { reason, remedy };
-        assert_eq!(no_rootless.brief(), "rootless: failed to make namespaces: no space: allow it");
-        assert_eq!(EnterError::NotRoot { uid: 1000 }.brief(), "root: this is user 1000");
+        assert_eq!(
+            no_rootless.short_reason(),
+            "rootless: failed to make namespaces: no space: allow it"
+        );
+        assert_eq!(EnterError::NotRoot { uid: 1000 }.short_reason(), "root: this is user 1000");
     }
 
     #[test]

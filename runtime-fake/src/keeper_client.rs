@@ -144,7 +144,7 @@ impl KeeperClient {
         ended: Option<ExitNotifier>,
     ) -> Result<Answer, Failure> {
         let deadline = self.deadlines.of(&call);
-        let answer = self.queue.ask(call, descriptors, ended)?;
+        let answer = self.queue.send_request(call, descriptors, ended)?;
         match tokio::time::timeout(deadline, answer).await {
             Ok(Ok(answer)) => answer,
             // The connection answers every call before it ends.

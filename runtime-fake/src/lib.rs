@@ -11,7 +11,7 @@
 //! | `service` | a short method for each call; `error` maps the runtime's errors to gRPC codes; `wire` converts |
 //! | `runtime` | the operations: `sandboxes`, `create`, `containers`, `execs`, `checkpoint`, `restore`, `copies`, `resources` and others |
 //! | `runtime::network`, `runtime::ports` | the network of a pod, and retries without one; host ports |
-//! | `runtime::reach`, `runtime::zygote` | reconnects to keepers; forks them |
+//! | `runtime::reconnect`, `runtime::zygote` | reconnects to keepers; forks them |
 //! | `launch` ◆ | from the client's configuration to a plan without choices: read `plan` first; `strings` rejects invalid strings |
 //! | `launch::qos_class` | weights of QoS classes, which `runtime::resources` writes |
 //! | `launch::{memory, sub_paths}` | volumes in memory, parts of volumes |
@@ -84,18 +84,18 @@ mod store;
 mod streaming;
 
 pub use config::{Config, Streams, Unprivileged};
-pub use handler::{Handler, Handlers, NotAName};
+pub use handler::{Handler, Handlers, InvalidHandlerName};
 pub use id::instance_name;
 pub use image::archives_in;
 pub use isolation::{
-    EnterError, Entered, HostFilesError, Isolation, IsolationRequest, UnknownIsolation,
+    EnterError, EnteredIsolation, HostFilesError, Isolation, IsolationRequest, UnknownIsolation,
     ensure_host_files, ensure_openat2, enter,
 };
 pub use keeper::contract::open_files::{OpenFilesError, ensure_open_files, raise_open_files};
 pub use keeper::{keeper_main, set_close_on_exec, take_short_turns};
 pub use keeper_client::Deadlines;
 pub use network::{EGRESS_COMMAND, serve_egress};
-pub use server::{ServeError, delete_trash, longest_end, serve};
+pub use server::{ServeError, delete_trash, max_shutdown_duration, serve};
 pub use service::image::PULL_FROM;
 pub use store::OpenError;
 

@@ -9,8 +9,8 @@ use keeper::contract::liveness::{self, Liveness};
 use crate::id::SandboxId;
 use crate::keepers;
 use crate::launch::host_ports;
-use crate::runtime::reach::Found;
-use crate::runtime::{Connected, Runtime, Target, blocking};
+use crate::runtime::reconnect::KeeperRecovery;
+use crate::runtime::{AttachedSandbox, Connected, Runtime, blocking};
 use crate::sandbox::{Sandbox, SandboxEvent, SandboxState, UnknownReason};
 use crate::store::{Change, State, sandbox_dir};
 
@@ -88,12 +88,12 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
 }
 
 /// Finishes the operations that an earlier daemon had started, from its records.
-async fn settle(runtime: &Runtime, sandbox: &Sandbox, found: Option<Found>) {
+async fn settle(runtime: &Runtime, sandbox: &Sandbox, found: Option<KeeperRecovery>) {
     if is_damaged(sandbox) {
         return;
     }
     match (sandbox.state, found) {
-        (SandboxState::Ready, _) | (SandboxState::NotReady, Some(Found::Ended)) => {}
+        (SandboxState::Ready, _) | (SandboxState::NotReady, Some(KeeperRecovery::Ended)) => {}
         // No client has received its ID, so the client will retry. Remove the existing parts.
         (SandboxState::Creating, _) => {
             let _ = runtime
@@ -103,7 +103,7 @@ async fn settle(runtime: &Runtime, sandbox: &Sandbox, found: Option<Found>) {
             remove(runtime, &sandbox.id).await;
         }
         // An interrupted stop.
-        (SandboxState::NotReady, Some(Found::Adopted) | None) => {
+        (SandboxState::NotReady, Some(KeeperRecovery::Adopted) | None) => {
             if let Err(error) = runtime.stop_sandbox(sandbox.id.as_str()).await {
                 tracing::error!(
                     sandbox = sandbox.id.short(),
@@ -135,7 +135,7 @@ async fn look_over_network(runtime: &Runtime) {
     let network = runtime.network.clone();
     blocking(move || network.clean_up(&kept)).await;
     let network = runtime.network.clone();
-    let connected: Vec<Target> = connected;
+    let connected: Vec<AttachedSandbox> = connected;
     runtime
         .tasks
         .spawn(tasks::boxed(blocking(move || network.check(&connected, keepers::pod_netns))));

@@ -16,7 +16,7 @@ pub(crate) mod network;
 pub(crate) mod pods;
 mod ports;
 mod program;
-pub(crate) mod reach;
+pub(crate) mod reconnect;
 mod resources;
 mod restore;
 mod sandboxes;
@@ -37,7 +37,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub(crate) use copies::Copied;
 pub(crate) use error::{Error, io};
 use keeper::kernel::cgroup::Cgroups;
-pub(crate) use network::{Connected, Network, Opening, ReconfigureResult, Target, WayOut};
+pub(crate) use network::{
+    AttachedSandbox, Connected, EgressMode, Network, NetworkOptions, ReconfigureResult,
+};
 pub(crate) use pods::Pods;
 pub(crate) use ports::PortError;
 pub(crate) use program::Program;
@@ -98,7 +100,7 @@ impl Runtime {
     }
 
     /// Runs an operation to completion even if its client disconnects, so that it is never left incomplete.
-    pub(crate) async fn to_its_end<T: Send + 'static>(
+    pub(crate) async fn run_to_completion<T: Send + 'static>(
         &self,
         operation: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
@@ -106,15 +108,15 @@ impl Runtime {
             Ok(result) => result,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(crate::store::Refused::ShuttingDown.into()),
+                Err(_) => Err(crate::store::StateError::ShuttingDown.into()),
             },
         }
     }
 }
 
 /// The parameters for opening the network of `config`.
-pub(crate) fn opening(config: &Config) -> Opening {
-    Opening {
+pub(crate) fn network_options(config: &Config) -> NetworkOptions {
+    NetworkOptions {
         isolation: config.isolation,
         name: crate::instance_name(&config.state_dir),
         state_dir: config.state_dir.clone(),

@@ -85,7 +85,7 @@ pub(crate) enum SandboxEvent {
 impl Sandbox {
     /// Whether a repeated request, for `other`, may return this sandbox: it has the same configuration and handler and
     /// is not stopped.
-    pub(crate) fn is_asked_for_by(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_request(&self, other: &Self) -> bool {
         self.state != SandboxState::NotReady
             && self.config == other.config
             && self.runtime_handler == other.runtime_handler

@@ -36,7 +36,7 @@ pub(crate) struct Modules {
     /// Logs once that labels are ignored.
     ignored: Once,
     /// Held while a pod's labels are chosen.
-    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) label_lock: tokio::sync::Mutex<()>,
 }
 
 impl Modules {
@@ -55,7 +55,7 @@ impl Modules {
             selinux,
             label_all,
             ignored: Once::new(),
-            turn: tokio::sync::Mutex::default(),
+            label_lock: tokio::sync::Mutex::default(),
         };
         if label_all && modules.selinux.is_none() {
             tracing::warn!("SELinux is unavailable: pods get no labels");

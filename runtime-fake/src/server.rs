@@ -48,7 +48,7 @@ const CLOSE: Duration = Duration::from_secs(2);
 
 /// Upper bound on the duration of a shutdown, even if parts of it hang. With ephemeral pods it includes their removal.
 #[must_use]
-pub const fn longest_end(ephemeral: bool) -> Duration {
+pub const fn max_shutdown_duration(ephemeral: bool) -> Duration {
     Duration::from_secs(if ephemeral { 30 } else { 10 })
 }
 
@@ -93,7 +93,7 @@ pub async fn serve(
         let config = config.clone();
         move || {
             let private = crate::keepers::private_bridge_namespace(&config.state_dir);
-            Network::open(&crate::runtime::opening(&config), connected, private)
+            Network::open(&crate::runtime::network_options(&config), connected, private)
         }
     });
     let rest = blocking({
@@ -176,7 +176,7 @@ pub async fn serve(
     let pods = runtime.pods.clone();
     tasks::spawn(async move { pods.zygote().warm_up().await });
     let network = runtime.network.clone();
-    tasks::spawn(blocking(move || network.way_out(false)));
+    tasks::spawn(blocking(move || network.egress_mode(false)));
     let stop = runtime.stopping.clone();
     let settings = runtime.config.streams;
     let target = Arc::new(runtime.clone());
@@ -186,9 +186,9 @@ pub async fn serve(
         () = streams.serve(settings, target, runtime.tasks.clone()) => {}
         // Event streams would prevent the server from stopping, so they end first. The shutdown does not wait for clients of slow
         // calls (for example, with a long grace period).
-        () = patience(&shutdown, &runtime) => {}
+        () = drain_timeout(&shutdown, &runtime) => {}
     }
-    put_away(runtime).await;
+    shut_down(runtime).await;
     Ok(())
 }
 
@@ -202,7 +202,7 @@ pub fn delete_trash(state_dir: &Path) -> Result<(), RemoveError> {
     trash.into_iter().collect()
 }
 
-async fn patience(shutdown: &CancellationToken, runtime: &Runtime) {
+async fn drain_timeout(shutdown: &CancellationToken, runtime: &Runtime) {
     shutdown.cancelled().await;
     runtime.stopping.cancel();
     tokio::time::sleep(DRAIN).await;
@@ -221,37 +221,37 @@ fn admission(config: &Config) -> Admission {
 }
 
 /// Shuts down in steps. Each has its own timeout, so that a hanging step does not block the others.
-async fn put_away(runtime: Runtime) {
+async fn shut_down(runtime: Runtime) {
     runtime.tasks.close();
     let tasks = runtime.tasks.clone();
-    within(FINISH, "finish all operations", tasks.wait()).await;
+    with_timeout(FINISH, "finish all operations", tasks.wait()).await;
     if runtime.config.ephemeral {
-        within(REMOVE, "remove all pods", remove_everything(&runtime)).await;
+        with_timeout(REMOVE, "remove all pods", remove_all_pods(&runtime)).await;
     }
-    within(CLOSE, "end the zygote", runtime.pods.zygote().close()).await;
+    with_timeout(CLOSE, "end the zygote", runtime.pods.zygote().close()).await;
     let Runtime { network, cgroups, images, trash, .. } = runtime;
     let delete = blocking(move || {
         images.close();
         // The next daemon, or a call of `delete_trash`, resumes the deletion.
         trash.stop();
     });
-    within(CLOSE, "stop deleting", delete).await;
+    with_timeout(CLOSE, "stop deleting", delete).await;
     let close = blocking(move || {
         cgroups.close();
         // Closed explicitly, because a connection that a client keeps open also holds the network.
         network.close();
     });
-    within(CLOSE, "close the network", close).await;
+    with_timeout(CLOSE, "close the network", close).await;
     tracing::info!("stopped");
 }
 
-async fn within(bound: Duration, what: &str, work: impl Future<Output = ()>) {
+async fn with_timeout(bound: Duration, what: &str, work: impl Future<Output = ()>) {
     if tokio::time::timeout(bound, work).await.is_err() {
         tracing::warn!(?bound, "failed to {what} in time: the next start goes on with it");
     }
 }
 
-async fn remove_everything(runtime: &Runtime) {
+async fn remove_all_pods(runtime: &Runtime) {
     let ids: Vec<_> = runtime.store.state().sandboxes.keys().cloned().collect();
     let mut removals = tokio::task::JoinSet::new();
     for id in ids {

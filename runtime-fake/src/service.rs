@@ -93,7 +93,7 @@ impl RuntimeService for CriService {
         let config = required(request.config, "config")?;
         let runtime = self.runtime.clone();
         let run = async move { runtime.run_sandbox(config, request.runtime_handler).await };
-        let id = self.runtime.to_its_end(run).await?;
+        let id = self.runtime.run_to_completion(run).await?;
         Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id: id.to_string() }))
     }
 
@@ -102,7 +102,7 @@ impl RuntimeService for CriService {
         request: Request<v1::StopPodSandboxRequest>,
     ) -> Answer<v1::StopPodSandboxResponse> {
         let (runtime, id) = (self.runtime.clone(), request.into_inner().pod_sandbox_id);
-        self.runtime.to_its_end(async move { runtime.stop_sandbox(&id).await }).await?;
+        self.runtime.run_to_completion(async move { runtime.stop_sandbox(&id).await }).await?;
         Ok(Response::new(v1::StopPodSandboxResponse {}))
     }
 
@@ -111,7 +111,7 @@ impl RuntimeService for CriService {
         request: Request<v1::RemovePodSandboxRequest>,
     ) -> Answer<v1::RemovePodSandboxResponse> {
         let (runtime, id) = (self.runtime.clone(), request.into_inner().pod_sandbox_id);
-        self.runtime.to_its_end(async move { runtime.remove_sandbox(&id).await }).await?;
+        self.runtime.run_to_completion(async move { runtime.remove_sandbox(&id).await }).await?;
         Ok(Response::new(v1::RemovePodSandboxResponse {}))
     }
 
@@ -153,7 +153,7 @@ impl RuntimeService for CriService {
         let config = required(request.config, "config")?;
         let runtime = self.runtime.clone();
         let create = async move { runtime.create_container(&request.pod_sandbox_id, config).await };
-        let id = self.runtime.to_its_end(create).await?;
+        let id = self.runtime.run_to_completion(create).await?;
         Ok(Response::new(v1::CreateContainerResponse { container_id: id.to_string() }))
     }
 
@@ -162,7 +162,7 @@ impl RuntimeService for CriService {
         request: Request<v1::StartContainerRequest>,
     ) -> Answer<v1::StartContainerResponse> {
         let (runtime, id) = (self.runtime.clone(), request.into_inner().container_id);
-        self.runtime.to_its_end(async move { runtime.start_container(&id).await }).await?;
+        self.runtime.run_to_completion(async move { runtime.start_container(&id).await }).await?;
         Ok(Response::new(v1::StartContainerResponse {}))
     }
 
@@ -176,7 +176,7 @@ impl RuntimeService for CriService {
         tokio::select! {
             stopped = self.runtime.stop_container(&request.container_id, grace) => stopped?,
             () = self.runtime.stopping.cancelled() => {
-                return Err(crate::runtime::Error::from(crate::store::Refused::ShuttingDown).into());
+                return Err(crate::runtime::Error::from(crate::store::StateError::ShuttingDown).into());
             }
         }
         Ok(Response::new(v1::StopContainerResponse {}))
@@ -187,7 +187,7 @@ impl RuntimeService for CriService {
         request: Request<v1::RemoveContainerRequest>,
     ) -> Answer<v1::RemoveContainerResponse> {
         let (runtime, id) = (self.runtime.clone(), request.into_inner().container_id);
-        self.runtime.to_its_end(async move { runtime.remove_container(&id).await }).await?;
+        self.runtime.run_to_completion(async move { runtime.remove_container(&id).await }).await?;
         Ok(Response::new(v1::RemoveContainerResponse {}))
     }
 
@@ -236,7 +236,7 @@ impl RuntimeService for CriService {
         let runtime = self.runtime.clone();
         let exec =
             async move { runtime.exec_sync(&request.container_id, request.cmd, timeout).await };
-        let result = self.runtime.to_its_end(exec).await?;
+        let result = self.runtime.run_to_completion(exec).await?;
         Ok(Response::new(v1::ExecSyncResponse {
             stdout: result.stdout,
             stderr: result.stderr,
@@ -429,7 +429,7 @@ async fn update_container_resources(
     let update = required(request.linux, "linux")?;
     let (operation, id) = (runtime.clone(), request.container_id);
     let update = async move { operation.update_container(&id, update).await };
-    Ok(runtime.to_its_end(update).await?)
+    Ok(runtime.run_to_completion(update).await?)
 }
 
 async fn update_pod_resources(
@@ -439,5 +439,5 @@ async fn update_pod_resources(
     let v1::UpdatePodSandboxResourcesRequest { pod_sandbox_id: id, overhead, resources } = request;
     let operation = runtime.clone();
     let update = async move { operation.update_sandbox(&id, resources, overhead).await };
-    Ok(runtime.to_its_end(update).await?)
+    Ok(runtime.run_to_completion(update).await?)
 }

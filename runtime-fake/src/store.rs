@@ -18,7 +18,7 @@ use crate::{container::EventKind, id::SandboxId};
 
 pub use disk::OpenError;
 pub(crate) use disk::{Directory, container_dir, sandbox_dir};
-pub(crate) use state::{Change, Refused, State, words};
+pub(crate) use state::{Change, State, StateError, words};
 
 /// The number of events that a slow subscriber may lag behind; beyond it, the subscriber gets the number of missed events.
 const EVENT_CAPACITY: usize = 4096;
@@ -38,7 +38,7 @@ pub(crate) struct StoreEvent {
 
 struct Command {
     change: Change,
-    done: oneshot::Sender<Result<(), Refused>>,
+    done: oneshot::Sender<Result<(), StateError>>,
 }
 
 /// A handle to the store; clones share it.
@@ -60,12 +60,12 @@ impl Store {
     }
 
     /// Applies `change`. When this returns, the change is on disk and in [`Self::state`].
-    pub(crate) async fn apply(&self, change: Change) -> Result<(), Refused> {
+    pub(crate) async fn apply(&self, change: Change) -> Result<(), StateError> {
         let (done, answer) = oneshot::channel();
         if self.commands.send(Command { change, done }).await.is_err() {
-            return Err(Refused::ShuttingDown);
+            return Err(StateError::ShuttingDown);
         }
-        answer.await.unwrap_or(Err(Refused::ShuttingDown))
+        answer.await.unwrap_or(Err(StateError::ShuttingDown))
     }
 
     /// The current state.
@@ -77,10 +77,10 @@ impl Store {
     pub(crate) async fn wait(
         &self,
         mut reached: impl FnMut(&State) -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), StateError> {
         let mut states = self.states.clone();
         let waited = states.wait_for(|state| reached(state)).await;
-        waited.map(drop).map_err(|_| Refused::ShuttingDown)
+        waited.map(drop).map_err(|_| StateError::ShuttingDown)
     }
 
     /// Subscribes to all events from now on, in order.
@@ -106,7 +106,7 @@ async fn own(
                     // No process of the new object runs yet: fail rather than lose the object at a restart.
                     Err(error) if adds => {
                         state = State::clone(&publish.borrow());
-                        return Err(Refused::NotKept {
+                        return Err(StateError::NotSaved {
                             what: record.names(),
                             directory: directory.path().display().to_string(),
                             why: error.to_string(),

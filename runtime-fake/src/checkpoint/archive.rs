@@ -110,7 +110,7 @@ fn beside() -> tempfile::Builder<'static, 'static> {
 
 /// Why an archive is invalid, or cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unreadable {
+pub(crate) enum CheckpointError {
     /// The archive is invalid; the client has to change it.
     #[error("{0}")]
     Invalid(String),
@@ -119,7 +119,7 @@ pub(crate) enum Unreadable {
     Io { what: &'static str, source: io::Error },
 }
 
-impl Unreadable {
+impl CheckpointError {
     /// Whether the archive or the operating system is at fault: `what` is the operation, and `wrong` describes the
     /// invalid archive.
     pub(crate) fn of(problem: Problem, what: &'static str, wrong: &str) -> Self {
@@ -133,12 +133,12 @@ impl Unreadable {
     }
 }
 
-fn wrong<T>(message: impl Into<String>) -> Result<T, Unreadable> {
-    Err(Unreadable::Invalid(message.into()))
+fn wrong<T>(message: impl Into<String>) -> Result<T, CheckpointError> {
+    Err(CheckpointError::Invalid(message.into()))
 }
 
-fn io(what: &'static str) -> impl Fn(io::Error) -> Unreadable {
-    move |source| Unreadable::Io { what, source }
+fn io(what: &'static str) -> impl Fn(io::Error) -> CheckpointError {
+    move |source| CheckpointError::Io { what, source }
 }
 
 /// An indexed archive: the position of each file.
@@ -151,7 +151,7 @@ pub(crate) struct Archive {
 
 impl Archive {
     /// Opens and indexes the archive at `path`.
-    pub(crate) fn open(path: &Path) -> Result<Self, Unreadable> {
+    pub(crate) fn open(path: &Path) -> Result<Self, CheckpointError> {
         // A pipe may never end.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
         let file = match file {
@@ -181,7 +181,7 @@ impl Archive {
     }
 
     /// Reads and parses a document.
-    pub(crate) fn document<T: DeserializeOwned>(&self, name: &str) -> Result<T, Unreadable> {
+    pub(crate) fn document<T: DeserializeOwned>(&self, name: &str) -> Result<T, CheckpointError> {
         let Some((offset, size)) = self.files.get(name).copied() else {
             return wrong(format!(
                 "the checkpoint has no {name}: it was not made by this runtime, or is not whole"
@@ -193,12 +193,12 @@ impl Archive {
         let mut text = vec![0; usize::try_from(size).unwrap_or_default()];
         self.file.read_exact_at(&mut text, offset).map_err(io("read the checkpoint"))?;
         serde_json::from_slice(&text).map_err(|error| {
-            Unreadable::Invalid(format!("{name} of the checkpoint is wrong: {error}"))
+            CheckpointError::Invalid(format!("{name} of the checkpoint is wrong: {error}"))
         })
     }
 
     /// Writes the files of the directory `name` into the new directory `to`; files in subdirectories are skipped.
-    pub(crate) fn extract(&self, name: &str, to: &Path) -> Result<(), Unreadable> {
+    pub(crate) fn extract(&self, name: &str, to: &Path) -> Result<(), CheckpointError> {
         fs::create_dir(to).map_err(io("make a directory for the checkpoint"))?;
         let below = format!("{name}/");
         for (member, (offset, size)) in &self.files {
@@ -211,14 +211,14 @@ impl Archive {
     }
 
     /// Writes one file to the new file `to`.
-    pub(crate) fn extract_file(&self, name: &str, to: &Path) -> Result<(), Unreadable> {
+    pub(crate) fn extract_file(&self, name: &str, to: &Path) -> Result<(), CheckpointError> {
         match self.files.get(name) {
             Some((offset, size)) => self.copy(*offset, *size, to),
             None => wrong(format!("the checkpoint has no {name}: it is not whole")),
         }
     }
 
-    fn copy(&self, offset: u64, size: u64, to: &Path) -> Result<(), Unreadable> {
+    fn copy(&self, offset: u64, size: u64, to: &Path) -> Result<(), CheckpointError> {
         let what = "copy the files of the checkpoint";
         let mut from = self.file.try_clone().map_err(io(what))?;
         io::Seek::seek(&mut from, io::SeekFrom::Start(offset)).map_err(io(what))?;
@@ -232,9 +232,12 @@ impl Archive {
 }
 
 /// Indexes the archive. It may have files and directories only, each with a unique name inside the archive.
-fn look_through(mut tar: TarReader<SeekFile>) -> Result<BTreeMap<String, (u64, u64)>, Unreadable> {
+fn look_through(
+    mut tar: TarReader<SeekFile>,
+) -> Result<BTreeMap<String, (u64, u64)>, CheckpointError> {
     let mut files = BTreeMap::new();
-    let not_one = |problem| Unreadable::of(problem, "read the checkpoint", "this is no checkpoint");
+    let not_one =
+        |problem| CheckpointError::of(problem, "read the checkpoint", "this is no checkpoint");
     while let Some(member) = tar.next_member().map_err(not_one)? {
         let shown = String::from_utf8_lossy(&member.path).into_owned();
         let Some(name) = inside(&member.path) else {

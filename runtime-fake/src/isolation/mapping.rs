@@ -2,15 +2,15 @@
 
 /// The extent of a `uid_map`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Mapped {
+pub(super) enum MappedIds {
     /// All ids, as in the initial user namespace.
-    Everything,
+    All,
     /// This many ids.
-    Some(u32),
+    Count(u32),
 }
 
 /// Parses `/proc/PID/uid_map`.
-pub(super) fn mapped_ids(map: &str) -> Mapped {
+pub(super) fn mapped_ids(map: &str) -> MappedIds {
     let ranges = || {
         map.lines().filter_map(|line| {
             let mut numbers = line.split_whitespace().map(str::parse::<u32>);
@@ -18,9 +18,9 @@ pub(super) fn mapped_ids(map: &str) -> Mapped {
         })
     };
     if ranges().any(|range| range == (0, 0, u32::MAX)) {
-        return Mapped::Everything;
+        return MappedIds::All;
     }
-    Mapped::Some(ranges().map(|(.., count)| count).sum())
+    MappedIds::Count(ranges().map(|(.., count)| count).sum())
 }
 
 /// A range of subordinate ids.
@@ -65,11 +65,11 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::whole_box("         0          0 4294967295\n", Mapped::Everything)]
-    #[case::single("         0       1000          1\n", Mapped::Some(1))]
-    #[case::subordinate("0 1000 1\n1 100000 65536\n", Mapped::Some(65537))]
-    #[case::unwritten("", Mapped::Some(0))]
-    fn mapped_ids_counts_uid_map(#[case] map: &str, #[case] expected: Mapped) {
+    #[case::whole_box("         0          0 4294967295\n", MappedIds::All)]
+    #[case::single("         0       1000          1\n", MappedIds::Count(1))]
+    #[case::subordinate("0 1000 1\n1 100000 65536\n", MappedIds::Count(65537))]
+    #[case::unwritten("", MappedIds::Count(0))]
+    fn mapped_ids_counts_uid_map(#[case] map: &str, #[case] expected: MappedIds) {
         assert_eq!(mapped_ids(map), expected);
     }
 

@@ -70,8 +70,8 @@ fn in_ours(pid: &i32) -> bool {
 fn current() -> Result<Isolation, Reason> {
     let map = fs::read_to_string("/proc/self/uid_map").map_err(because("read the id map"))?;
     match mapping::mapped_ids(&map) {
-        mapping::Mapped::Everything => Err("the namespace joined is the box's own".to_owned()),
-        mapping::Mapped::Some(ids) => Ok(Isolation::Rootless { ids }),
+        mapping::MappedIds::All => Err("the namespace joined is the box's own".to_owned()),
+        mapping::MappedIds::Count(ids) => Ok(Isolation::Rootless { ids }),
     }
 }
 
@@ -155,8 +155,8 @@ fn may_map_ids() -> bool {
 fn map_own(pid: u32, file: &str) -> bool {
     let own = fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
     let count = match mapping::mapped_ids(own.lines().next().unwrap_or_default()) {
-        mapping::Mapped::Everything => 1 << 16,
-        mapping::Mapped::Some(ids) => ids.min(1 << 16),
+        mapping::MappedIds::All => 1 << 16,
+        mapping::MappedIds::Count(ids) => ids.min(1 << 16),
     };
     fs::write(format!("/proc/{pid}/{file}"), format!("0 0 {count}\n")).is_ok()
 }

@@ -81,7 +81,7 @@ impl Queue {
     }
 
     /// Queues a call. `ended` is notified when the exec that the call starts has ended.
-    pub(super) fn ask(
+    pub(super) fn send_request(
         &self,
         call: Call,
         descriptors: Vec<OwnedFd>,
@@ -95,7 +95,7 @@ impl Queue {
                 None
             };
         let frame = frame(number, call, descriptors)?;
-        let (answer, answered) = oneshot::channel();
+        let (answer, receiver) = oneshot::channel();
         let pending = Pending { answer, container, ended };
         let mut waiting = lock(&self.waiting);
         if let Some(why) = &waiting.failed {
@@ -104,7 +104,7 @@ impl Queue {
         waiting.calls.insert(number, pending);
         // A task that has ended sets `failed`, which was checked under the same lock.
         let _ = self.outgoing.send(Numbered { number, posted: false, frame });
-        Ok(answered)
+        Ok(receiver)
     }
 }
 
@@ -171,7 +171,7 @@ impl Reader {
                 match serde_json::from_slice(&document)? {
                     Message::Reply { number, descriptors, result } => {
                         let descriptors = receiver.take_descriptors(descriptors)?;
-                        self.answered(number, result.map(|outcome| (outcome, descriptors)));
+                        self.resolve(number, result.map(|outcome| (outcome, descriptors)));
                     }
                     Message::Event(Event::ExecExited { pid, code }) => {
                         // An exec that never ran is not registered: its process id may be reused for the next one.
@@ -186,7 +186,7 @@ impl Reader {
         Ok(())
     }
 
-    fn answered(&self, number: u64, result: Result<Answer, Failure>) {
+    fn resolve(&self, number: u64, result: Result<Answer, Failure>) {
         let mut waiting = lock(&self.waiting);
         let Some(pending) = waiting.calls.remove(&number) else {
             return;
@@ -233,7 +233,7 @@ async fn write(
 ) -> io::Result<()> {
     while let Some(Numbered { number, posted, mut frame }) = queue.recv().await {
         // Do not send a call whose caller has given up.
-        if !posted && forget_given_up(waiting, number) {
+        if !posted && remove_if_abandoned(waiting, number) {
             continue;
         }
         while !stream.async_io(Interest::WRITABLE, || frame.send(stream)).await? {}
@@ -242,7 +242,7 @@ async fn write(
 }
 
 /// Removes a call whose caller has given up. Returns whether the caller had given up.
-fn forget_given_up(waiting: &Mutex<Waiting>, number: u64) -> bool {
+fn remove_if_abandoned(waiting: &Mutex<Waiting>, number: u64) -> bool {
     let mut waiting = lock(waiting);
     let pending = waiting.calls.get(&number);
     let given_up = pending.is_none_or(|pending| pending.answer.is_closed());

@@ -20,7 +20,7 @@ const MOST: usize = 256;
 /// A volume, as the client requests it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct VolumeRequest {
     /// The host path by which mounts of containers name it. It need not exist.
     path: PathBuf,
     /// Its size in bytes.
@@ -39,7 +39,7 @@ pub(super) fn volumes(
     let Some(text) = config.annotations.get(ANNOTATION) else {
         return Ok(Vec::new());
     };
-    let wanted: Vec<Wanted> = match serde_json::from_str(text) {
+    let wanted: Vec<VolumeRequest> = match serde_json::from_str(text) {
         Ok(wanted) => wanted,
         Err(error) => {
             return invalid(format!(
@@ -57,7 +57,7 @@ pub(super) fn volumes(
     }
     let mut volumes = Vec::new();
     for (index, volume) in wanted.into_iter().enumerate() {
-        let Wanted { path, size, group } = volume;
+        let VolumeRequest { path, size, group } = volume;
         let is_plain =
             |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
         if !path.is_absolute() || !path.components().all(is_plain) || path == Path::new("/") {

@@ -19,7 +19,7 @@ pub(crate) const ANNOTATION: &str = "crib.local/sub-paths";
 /// A part of a volume, as the client names it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct SubPathRequest {
     /// The host path of the mounts of this part.
     path: String,
     /// The host path of the volume.
@@ -37,7 +37,7 @@ pub(super) fn redirect(
     let Some(text) = config.annotations.get(ANNOTATION) else {
         return Ok(());
     };
-    let wanted: Vec<Wanted> = match serde_json::from_str(text) {
+    let wanted: Vec<SubPathRequest> = match serde_json::from_str(text) {
         Ok(wanted) => wanted,
         Err(error) => {
             return invalid(format!(
@@ -45,7 +45,7 @@ pub(super) fn redirect(
             ));
         }
     };
-    for Wanted { path, volume, sub_path } in wanted {
+    for SubPathRequest { path, volume, sub_path } in wanted {
         for path in [&path, &volume, &sub_path] {
             paths::path(&format!("annotation {ANNOTATION}: path"), path)?;
         }

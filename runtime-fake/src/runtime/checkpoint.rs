@@ -22,13 +22,13 @@ use tempfile::TempDir;
 
 use super::{Error, Runtime, blocking, containers::wrong_state, io, pods::Pod};
 use crate::{
-    checkpoint::{self, PodOptions, Remade, Writer},
+    checkpoint::{self, CheckpointRecord, PodOptions, Writer},
     container::{Container, ContainerState},
     id::ContainerId,
     keeper_client::unexpected,
     launch::Invalid,
     sandbox::{Sandbox, SandboxState},
-    store::Refused,
+    store::StateError,
 };
 
 /// A dumped container: its files are in the directory, which is removed on drop.
@@ -86,7 +86,7 @@ impl Runtime {
         let state = self.store.state();
         let sandbox = state.sandbox(id)?.clone();
         if sandbox.state != SandboxState::Ready {
-            return Err(Refused::SandboxNotReady {
+            return Err(StateError::SandboxNotReady {
                 id: sandbox.id.clone(),
                 wanted: "a checkpoint",
             }
@@ -151,7 +151,7 @@ impl Runtime {
         program: &Path,
         given_up: Arc<AtomicBool>,
     ) -> Result<Dumped, Error> {
-        let _turn = self.turn_to_dump(container)?;
+        let _turn = self.lock_for_dump(container)?;
         let (_, pod) = self.container_and_pod(container.id.as_str(), "it has ended")?;
         if self.store.state().container(container.id.as_str())?.state != ContainerState::Running {
             return Err(wrong_state(container, "only a running container can be checkpointed"));
@@ -173,10 +173,10 @@ impl Runtime {
         let upper = directory.join("layer/upper");
         blocking(move || {
             let work = files.path();
-            let remade = observe(&container, pid)?;
+            let record = observe(&container, pid)?;
             // The host's root is not copied.
-            let own_shm = !shares_ipc(&sandbox) && remade.mounts.iter().any(|at| at == "/dev/shm");
-            let external = remade.mounts.iter().enumerate();
+            let own_shm = !shares_ipc(&sandbox) && record.mounts.iter().any(|at| at == "/dev/shm");
+            let external = record.mounts.iter().enumerate();
             let external = external.map(|(n, at)| criu::dumped(n, at)).collect();
             let open =
                 |path: &Path| fs::File::open(path).map_err(io("open the checkpoint's files"));
@@ -197,15 +197,15 @@ impl Runtime {
             };
             criu::dump(socket, what, frozen)
                 .map_err(|error| not_dumped(error, &container, work))?;
-            checkpoint::describe(work, &container, &sandbox.config, &remade)
+            checkpoint::describe(work, &container, &sandbox.config, &record)
                 .map_err(io("describe the container in its checkpoint"))?;
-            Ok(Dumped { name: remade.name().to_owned(), files })
+            Ok(Dumped { name: record.name().to_owned(), files })
         })
         .await
     }
 
     /// Locks the container: two criu processes cannot dump the same processes.
-    fn turn_to_dump(&self, container: &Container) -> Result<Turn<'_>, Error> {
+    fn lock_for_dump(&self, container: &Container) -> Result<DumpGuard<'_>, Error> {
         let mut busy = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
         if !busy.insert(container.id.clone()) {
             return Err(Error::Unable(format!(
@@ -213,7 +213,7 @@ impl Runtime {
                 container.id.short()
             )));
         }
-        Ok(Turn(self, container.id.clone()))
+        Ok(DumpGuard(self, container.id.clone()))
     }
 
     /// Rejects containers that criu would reject with a less clear error, or would restore incompletely.
@@ -264,9 +264,9 @@ impl Runtime {
 }
 
 /// The lock on a container that is being dumped, released on drop.
-struct Turn<'a>(&'a Runtime, ContainerId);
+struct DumpGuard<'a>(&'a Runtime, ContainerId);
 
-impl Drop for Turn<'_> {
+impl Drop for DumpGuard<'_> {
     fn drop(&mut self) {
         let mut busy = self.0.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
         busy.remove(&self.1);
@@ -295,7 +295,7 @@ fn shares_ipc(sandbox: &Sandbox) -> bool {
 }
 
 /// Collects a container's record, and the facts that only its processes show.
-fn observe(container: &Container, pid: i32) -> Result<Remade, Error> {
+fn observe(container: &Container, pid: i32) -> Result<CheckpointRecord, Error> {
     let what = "look at the container's processes";
     let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).map_err(io(what))?;
     let mounts = criu::external_mounts(&table).map_err(|unfit| {
@@ -307,7 +307,7 @@ fn observe(container: &Container, pid: i32) -> Result<Remade, Error> {
         // The process may have closed it.
         link.map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned())
     };
-    Ok(Remade::of(container, mounts, (0..3).map(stream).collect()))
+    Ok(CheckpointRecord::of(container, mounts, (0..3).map(stream).collect()))
 }
 
 fn not_dumped(error: DumpError<Error>, container: &Container, work: &Path) -> Error {
@@ -350,7 +350,7 @@ fn joined(done: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(),
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(Refused::ShuttingDown.into()),
+            Err(_) => Err(StateError::ShuttingDown.into()),
         },
     }
 }

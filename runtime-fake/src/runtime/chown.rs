@@ -14,18 +14,18 @@ use rustix::{
 /// to the overflow user. File capabilities, which are bound to the machine, are lost.
 pub(super) fn give(directory: &Path, ids: &IdMappings) -> io::Result<()> {
     let top = file_tree::open(directory)?;
-    let mut shift = Shift { ids, seen: BTreeSet::new() };
+    let mut shift = ChownVisitor { ids, seen: BTreeSet::new() };
     shift.give(&top, c".", &rustix::fs::fstat(&top)?)?;
     Ok(file_tree::walk(top, Mounts::Stay, &mut shift)?)
 }
 
-struct Shift<'a> {
+struct ChownVisitor<'a> {
     ids: &'a IdMappings,
     /// Files with several names.
     seen: BTreeSet<u64>,
 }
 
-impl Shift<'_> {
+impl ChownVisitor<'_> {
     fn give(&mut self, parent: impl AsFd, name: &CStr, stat: &Stat) -> Result<(), Errno> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         // Change a file with several names only once.
@@ -46,7 +46,7 @@ impl Shift<'_> {
     }
 }
 
-impl Visitor for Shift<'_> {
+impl Visitor for ChownVisitor<'_> {
     fn visit(&mut self, entry: &Entry<'_>) -> Result<(), Errno> {
         self.give(entry.parent, entry.name, &entry.stat()?)
     }

@@ -77,7 +77,7 @@ pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
             exit.map_or_else(|| ContainerEvent::Lost(Timestamp::now()), ContainerEvent::Exited);
         changes.push(Change::Container(container, event));
     }
-    let _ = store.apply(Change::Together(changes)).await;
+    let _ = store.apply(Change::Batch(changes)).await;
 }
 
 /// The exit that the keeper recorded. If it is missing or unreadable, the exit is unknown.

@@ -12,7 +12,7 @@ use crate::container::{Container, ContainerEvent, ContainerState};
 use crate::keeper_client::unexpected;
 use crate::launch::{self, Behaviour, Invalid, NoOom};
 use crate::sandbox::UnknownReason;
-use crate::store::{Change, Refused, words};
+use crate::store::{Change, StateError, words};
 
 const SIGKILL: i32 = 9;
 /// Timeout for the last event of an ended keeper to reach the store.
@@ -34,7 +34,7 @@ impl Runtime {
         };
         match pod.keeper.call(call).await {
             Ok(Outcome::Started { at, pid }) => {
-                self.came_back(&container, pid);
+                self.finish_restore(&container, pid);
                 self.store
                     .apply(Change::Container(container.id.clone(), ContainerEvent::Started(at)))
                     .await?;
@@ -69,8 +69,8 @@ impl Runtime {
             self.store.wait(|state| state.containers.get(&container.id).is_none_or(|c| c.ended()))
         };
         let Some(pod) = self.pods.get(&container.sandbox) else {
-            if let Some(doubt) = container.doubt() {
-                return Err(unreachable(&container, doubt));
+            if let Some(unknown_reason) = container.unknown_reason() {
+                return Err(unreachable(&container, unknown_reason));
             }
             // Its keeper has ended; the store is about to record the exit.
             return match tokio::time::timeout(EXIT_TIMEOUT, ended()).await {
@@ -140,20 +140,21 @@ impl Runtime {
         let container = self.store.state().container(id)?.clone();
         match self.pods.get(&container.sandbox) {
             Some(pod) => Ok((container, pod)),
-            None => Err(match container.doubt() {
-                Some(doubt) => unreachable(&container, doubt),
+            None => Err(match container.unknown_reason() {
+                Some(unknown_reason) => unreachable(&container, unknown_reason),
                 None => wrong_state(&container, wanted),
             }),
         }
     }
 }
 
-fn unreachable(container: &Container, doubt: &UnknownReason) -> Error {
-    Error::Unreachable { id: container.id.clone(), why: doubt.to_string() }
+fn unreachable(container: &Container, unknown_reason: &UnknownReason) -> Error {
+    Error::Unreachable { id: container.id.clone(), why: unknown_reason.to_string() }
 }
 
 pub(super) fn wrong_state(container: &Container, wanted: &'static str) -> Error {
-    Refused::WrongState { id: container.id.clone(), state: words(container.state), wanted }.into()
+    StateError::WrongState { id: container.id.clone(), state: words(container.state), wanted }
+        .into()
 }
 
 /// Sends a signal. If the container or the keeper has ended already, that is not an error.
@@ -211,7 +212,7 @@ impl Runtime {
         // Cancel-safe: both only wait.
         tokio::select! {
             () = tokio::time::sleep(time) => Ok(()),
-            () = self.stopping.cancelled() => Err(Refused::ShuttingDown.into()),
+            () = self.stopping.cancelled() => Err(StateError::ShuttingDown.into()),
         }
     }
 }

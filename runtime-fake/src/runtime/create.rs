@@ -26,7 +26,7 @@ use crate::{
     keeper_client::unexpected,
     launch::{self, ContainerInputs, ImageDefaults, Invalid, apparmor::ProfileError},
     sandbox::{Sandbox, selinux_options},
-    store::{Change, Refused, State},
+    store::{Change, State, StateError},
 };
 
 impl Runtime {
@@ -53,9 +53,11 @@ impl Runtime {
     ) -> Result<ContainerId, Error> {
         let sandbox = self.store.state().sandbox(sandbox)?.clone();
         let Some(pod) = self.pods.get(&sandbox.id) else {
-            return Err(
-                Refused::SandboxNotReady { id: sandbox.id.clone(), wanted: "a container" }.into()
-            );
+            return Err(StateError::SandboxNotReady {
+                id: sandbox.id.clone(),
+                wanted: "a container",
+            }
+            .into());
         };
         let id = ContainerId::random();
         let image = self.hold_image(&id, &config).await?;
@@ -71,7 +73,7 @@ impl Runtime {
 
     /// The existing container of a repeated request with the same configuration, once it is created.
     async fn same_container(&self, error: Error) -> Result<ContainerId, Error> {
-        if let Error::Refused(Refused::NameTaken { id, same: true, .. }) = &error {
+        if let Error::State(StateError::NameTaken { id, same: true, .. }) = &error {
             let made = |state: &State| {
                 let found = state.containers.values().find(|c| c.id.as_str() == id)?;
                 Some((found.id.clone(), found.state))

@@ -5,7 +5,7 @@ use keeper::kernel::cgroup::{CgroupError, InvalidCgroup};
 use keeper::kernel::failure::Failure;
 use network::NetError;
 
-use crate::{launch::Invalid, store::Refused};
+use crate::{launch::Invalid, store::StateError};
 
 /// Why an operation failed. `service/error.rs` maps it to a gRPC code.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub(crate) enum Error {
     Invalid(#[from] Invalid),
     /// The request does not fit the current state.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    State(#[from] StateError),
     /// An image operation failed.
     #[error(transparent)]
     Image(#[from] ImageError),

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     container::{Container, ContainerState},
     launch,
-    store::Refused,
+    store::StateError,
 };
 
 /// Limit on both outputs of an exec together, so that they fit into the longest message that a kubelet's client
@@ -99,7 +99,7 @@ impl Runtime {
                 what: format!("the command in container {}", container.id.short()),
                 seconds: timeout.as_secs(),
             },
-            () = self.stopping.cancelled() => Refused::ShuttingDown.into(),
+            () = self.stopping.cancelled() => StateError::ShuttingDown.into(),
         };
         pod.keeper.call(Call::KillExec { pid: exec.pid }).await?;
         Err(given_up)

@@ -47,7 +47,7 @@ pub(crate) enum Network {
 
 /// The parameters for opening a network.
 #[derive(Debug, Clone)]
-pub(crate) struct Opening {
+pub(crate) struct NetworkOptions {
     pub(crate) isolation: Isolation,
     /// The bridge's name.
     pub(crate) name: String,
@@ -71,7 +71,7 @@ pub(crate) struct Connected {
 }
 
 /// A sandbox to attach or detach.
-pub(crate) struct Target {
+pub(crate) struct AttachedSandbox {
     pub(crate) sandbox: Sandbox,
     /// Its directory.
     pub(crate) directory: PathBuf,
@@ -80,7 +80,7 @@ pub(crate) struct Target {
 
 /// How pods on the bridge reach other hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum WayOut {
+pub(crate) enum EgressMode {
     /// The host forwards their packets.
     Host,
     /// A program or crib's relay copies their packets.
@@ -89,7 +89,7 @@ pub(crate) enum WayOut {
     None(String),
 }
 
-impl WayOut {
+impl EgressMode {
     /// The address of the pods' DNS server, if the program provides one.
     pub(crate) fn dns(&self) -> Option<IpAddr> {
         match self {
@@ -116,7 +116,7 @@ impl WayOut {
     }
 }
 
-impl fmt::Display for WayOut {
+impl fmt::Display for EgressMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host => f.write_str("pods reach other hosts through this one"),
@@ -145,21 +145,21 @@ impl Network {
     /// Opens the network. `existing` are the attached sandboxes; `private` is the namespace of an earlier daemon's
     /// bridge.
     pub(crate) fn open(
-        opening: &Opening,
+        options: &NetworkOptions,
         existing: Vec<Connected>,
         private: Option<OwnedFd>,
     ) -> Self {
-        let namespace = match opening.isolation {
+        let namespace = match options.isolation {
             Isolation::Process => return Self::Host(Loopbacks::of(existing)),
-            _ if opening.cni.is_none() => {
-                return Self::Bridge(Box::new(Pods::open(opening.clone(), existing, private)));
+            _ if options.cni.is_none() => {
+                return Self::Bridge(Box::new(Pods::open(options.clone(), existing, private)));
             }
             Isolation::Root => Ok(None),
             Isolation::Rootless { .. } => private.map_or_else(private_netns, Ok).map(Some),
         };
-        match (namespace, &opening.cni) {
+        match (namespace, &options.cni) {
             (Ok(namespace), Some(config)) => {
-                Self::Cni { cni: Cni::new(config.clone(), namespace), cidrs: opening.cidrs }
+                Self::Cni { cni: Cni::new(config.clone(), namespace), cidrs: options.cidrs }
             }
             (Ok(_), None) => Self::Nowhere { reason: "no plugins are configured".to_owned() },
             (Err(error), _) => {
@@ -182,9 +182,9 @@ impl Network {
 
     /// How pods on the bridge reach other hosts; `None` if the bridge does not connect them. A failed program is retried if
     /// `again`. Blocks while the program starts.
-    pub(crate) fn way_out(&self, again: bool) -> Option<WayOut> {
+    pub(crate) fn egress_mode(&self, again: bool) -> Option<EgressMode> {
         match self {
-            Self::Bridge(pods) => pods.way_out(again),
+            Self::Bridge(pods) => pods.egress_mode(again),
             Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => None,
         }
     }
@@ -221,7 +221,7 @@ impl Network {
     /// Attaches the network namespace of a pod. Without namespaces `netns` is `None`.
     pub(crate) fn attach(
         &self,
-        target: &Target,
+        target: &AttachedSandbox,
         netns: Option<&PodNetns>,
     ) -> Result<CniResult, Error> {
         let given = |addresses| CniResult { addresses, dns: None };
@@ -247,7 +247,11 @@ impl Network {
     }
 
     /// Detaches a sandbox, which need not be attached. `netns` is the pod's, if it still exists.
-    pub(crate) fn detach(&self, target: &Target, netns: Option<&PodNetns>) -> Result<(), Error> {
+    pub(crate) fn detach(
+        &self,
+        target: &AttachedSandbox,
+        netns: Option<&PodNetns>,
+    ) -> Result<(), Error> {
         let id = &target.sandbox.id;
         let undo = |cni: &Cni, cidrs: &PodCidrs| {
             let connected = !target.sandbox.addresses.is_empty() && own_network(&target.sandbox);
@@ -294,7 +298,7 @@ impl Network {
     }
 
     /// Whether detaching the pod in `directory` needs its network namespace.
-    pub(crate) fn wants_namespace(&self, directory: &Path) -> bool {
+    pub(crate) fn needs_namespace(&self, directory: &Path) -> bool {
         matches!(self, Self::Cni { .. }) || cni::connected(directory)
     }
 
@@ -311,7 +315,7 @@ impl Network {
     /// Makes plugins check the pods that they attached. `open` opens the network namespace of the pod in a directory.
     pub(crate) fn check(
         &self,
-        pods: &[Target],
+        pods: &[AttachedSandbox],
         open: impl Fn(&Path) -> io::Result<Option<PodNetns>>,
     ) {
         let Self::Cni { cni, cidrs } = self else {
@@ -350,9 +354,9 @@ impl Network {
     }
 
     /// Changes the subnets of new pods, if this runtime assigns addresses and there are no pods.
-    pub(crate) fn reconfigure(&self, opening: &Opening) -> Result<ReconfigureResult, Error> {
+    pub(crate) fn reconfigure(&self, options: &NetworkOptions) -> Result<ReconfigureResult, Error> {
         match self {
-            Self::Bridge(pods) => pods.reconfigure(opening),
+            Self::Bridge(pods) => pods.reconfigure(options),
             Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => {
                 Ok(ReconfigureResult::NotOurs)
             }
@@ -437,7 +441,7 @@ fn ended() -> Error {
     Error::Unable("the pod's keeper ended while the pod's network was being set up".to_owned())
 }
 
-impl Target {
+impl AttachedSandbox {
     fn for_plugins(&self, cidrs: &PodCidrs) -> CniPod {
         let sandbox = &self.sandbox;
         let (name, namespace, uid, _) = sandbox.key();

@@ -22,7 +22,7 @@ pub(crate) struct Pods {
 pub(crate) struct Pod {
     pub(crate) keeper: KeeperClient,
     /// Held while the sandbox is stopped or removed.
-    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) removal_lock: tokio::sync::Mutex<()>,
     /// Held while limits in the sandbox change.
     pub(crate) limits: tokio::sync::Mutex<()>,
 }
@@ -63,6 +63,10 @@ impl Pods {
 
 impl Pod {
     pub(super) fn new(keeper: KeeperClient) -> Self {
-        Self { keeper, turn: tokio::sync::Mutex::default(), limits: tokio::sync::Mutex::default() }
+        Self {
+            keeper,
+            removal_lock: tokio::sync::Mutex::default(),
+            limits: tokio::sync::Mutex::default(),
+        }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) enum PortError {
 
 /// Bound sockets, each with its destination.
 #[derive(Debug, Default)]
-pub(crate) struct Claimed {
+pub(crate) struct HostPortSockets {
     pub(crate) sockets: Vec<OwnedFd>,
     pub(crate) forwards: Vec<Forward>,
 }
@@ -53,8 +53,8 @@ pub(crate) fn claim(
     ports: &[HostPort],
     own: &SandboxId,
     state: &State,
-) -> Result<Claimed, PortError> {
-    let mut claimed = Claimed::default();
+) -> Result<HostPortSockets, PortError> {
+    let mut sockets = HostPortSockets::default();
     for port in ports {
         // A kernel without IPv6 can bind all addresses with IPv4 alone.
         let addresses: &[IpAddr] = match port.host {
@@ -67,15 +67,15 @@ pub(crate) fn claim(
                 Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if index > 0 => continue,
                 Err(error) => return Err(explain(port, error, own, state)),
             };
-            claimed.sockets.push(socket);
-            claimed.forwards.push(Forward {
+            sockets.sockets.push(socket);
+            sockets.forwards.push(Forward {
                 transport: port.transport,
                 ipv6: address.is_ipv6(),
                 port: port.pod_port,
             });
         }
     }
-    Ok(claimed)
+    Ok(sockets)
 }
 
 fn take(port: &HostPort, address: IpAddr) -> rustix::io::Result<OwnedFd> {

@@ -8,7 +8,7 @@ use super::{Error, Runtime, blocking};
 use crate::container::{ContainerEvent, ContainerState};
 use crate::launch;
 use crate::sandbox::{Sandbox, SandboxEvent, SandboxState};
-use crate::store::{Change, Refused};
+use crate::store::{Change, StateError};
 
 impl Runtime {
     /// Updates a container's limits, before or after its start: all limits in `update`, or none if one is rejected.
@@ -17,15 +17,16 @@ impl Runtime {
         id: &str,
         update: LinuxContainerResources,
     ) -> Result<(), Error> {
-        const WANTED: &str = "only a container that has not ended can be given other limits";
-        let (container, pod) = self.container_and_pod(id, WANTED)?;
+        const REQUIRED_STATE: &str =
+            "only a container that has not ended can be given other limits";
+        let (container, pod) = self.container_and_pod(id, REQUIRED_STATE)?;
         // Serialize updates: the second one must see the result of the first.
         let _turn = pod.limits.lock().await;
         let container = self.store.state().container(container.id.as_str())?.clone();
         match container.state {
             ContainerState::Created | ContainerState::Running => {}
             ContainerState::Creating | ContainerState::Exited | ContainerState::Lost => {
-                return Err(wrong_state(&container, WANTED));
+                return Err(wrong_state(&container, REQUIRED_STATE));
             }
         }
         let linux = container.config.linux.as_ref();
@@ -56,8 +57,10 @@ impl Runtime {
         overhead: Option<LinuxContainerResources>,
     ) -> Result<(), Error> {
         let sandbox = self.store.state().sandbox(id)?.clone();
-        let not_ready =
-            || Refused::SandboxNotReady { id: sandbox.id.clone(), wanted: "a change of resources" };
+        let not_ready = || StateError::SandboxNotReady {
+            id: sandbox.id.clone(),
+            wanted: "a change of resources",
+        };
         let pod = self.pods.get(&sandbox.id).ok_or_else(not_ready)?;
         let _turn = pod.limits.lock().await;
         let sandbox = self.store.state().sandbox(sandbox.id.as_str())?.clone();

@@ -13,7 +13,7 @@ use keeper::contract::plan::{IsolationMode, LaunchPlan, Pids, RestorePlan, RootP
 
 use super::{Error, Runtime, blocking, checkpoint::archive_path, io};
 use crate::{
-    checkpoint::{self, Archive, PodOptions, Remade, Unreadable},
+    checkpoint::{self, Archive, CheckpointError, CheckpointRecord, PodOptions},
     container::Container,
     id::{ContainerId, SandboxId},
     launch::Invalid,
@@ -27,25 +27,25 @@ pub(super) struct Checkpoint {
     archive: Arc<Archive>,
     /// Its directory in the archive, with a trailing slash; empty for the checkpoint of a single container.
     at: String,
-    remade: Remade,
+    record: CheckpointRecord,
     /// A working criu.
     program: Option<PathBuf>,
 }
 
-impl From<Unreadable> for Error {
-    fn from(error: Unreadable) -> Self {
+impl From<CheckpointError> for Error {
+    fn from(error: CheckpointError) -> Self {
         match error {
-            Unreadable::Invalid(message) => Invalid(message).into(),
-            Unreadable::Io { what, source } => Self::Io { what, source },
+            CheckpointError::Invalid(message) => Invalid(message).into(),
+            CheckpointError::Io { what, source } => Self::Io { what, source },
         }
     }
 }
 
 impl Checkpoint {
-    fn read(archive: Arc<Archive>, directory: &str) -> Result<Self, Unreadable> {
+    fn read(archive: Arc<Archive>, directory: &str) -> Result<Self, CheckpointError> {
         let at = if directory.is_empty() { String::new() } else { format!("{directory}/") };
-        let remade: Remade = archive.document(&format!("{at}{}", checkpoint::CRIB))?;
-        Ok(Self { archive, at, remade, program: None })
+        let record: CheckpointRecord = archive.document(&format!("{at}{}", checkpoint::CRIB))?;
+        Ok(Self { archive, at, record, program: None })
     }
 
     fn named(&self, name: &str) -> String {
@@ -63,14 +63,14 @@ impl Runtime {
         containers: Vec<ContainerConfig>,
     ) -> Result<(SandboxId, Vec<(String, ContainerId)>), Error> {
         let path = archive_path("checkpoint_path", path)?;
-        let found = blocking(move || all_of(&path)).await?;
+        let found = blocking(move || read_checkpoints(&path)).await?;
         let wanted = matched(found, containers)?;
         let program = self.criu().await?;
         let sandbox = self.run_sandbox(config, runtime_handler).await?;
         let mut restored = Vec::new();
         for (config, mut from) in wanted {
             from.program = Some(program.clone());
-            let name = from.remade.name().to_owned();
+            let name = from.record.name().to_owned();
             match self.restore_into(&sandbox, config, from).await {
                 Ok(id) => restored.push((name, id)),
                 Err(error) => {
@@ -113,13 +113,13 @@ impl Runtime {
             let archive = Arc::new(Archive::open(&path)?);
             if archive.has(checkpoint::POD_OPTIONS) {
                 let message = "this is the checkpoint of a pod: RestorePod makes one of it";
-                return Err(Unreadable::Invalid(message.to_owned()));
+                return Err(CheckpointError::Invalid(message.to_owned()));
             }
             Checkpoint::read(archive, "")
         })
         .await?;
         let image = config.image.get_or_insert_default();
-        image.image.clone_from(&from.remade.image);
+        image.image.clone_from(&from.record.image);
         Ok(Some(from))
     }
 
@@ -134,14 +134,14 @@ impl Runtime {
             Some(program) => program.clone(),
             None => self.criu().await?,
         };
-        let name = from.remade.name();
+        let name = from.record.name();
         let invalid = |why: &str| -> Result<PathBuf, Error> {
             Err(Invalid(format!("container {name:?} cannot be restored: {why}")).into())
         };
-        if from.remade.image != image {
+        if from.record.image != image {
             return invalid(&format!(
                 "it was made of the image {}, whose files its processes have open, not of {image}",
-                from.remade.image
+                from.record.image
             ));
         }
         if plan.isolation != IsolationMode::Root || plan.ids.is_some() {
@@ -153,7 +153,7 @@ impl Runtime {
         if plan.terminal {
             return invalid("it had no terminal, and cannot have one now");
         }
-        let had_input = from.remade.streams.first().is_some_and(|s| s.starts_with("pipe:["));
+        let had_input = from.record.streams.first().is_some_and(|s| s.starts_with("pipe:["));
         if had_input != plan.stdin {
             return invalid("stdin has to be as it was");
         }
@@ -188,7 +188,7 @@ impl Runtime {
                 put_back.map_err(|problem| {
                     let what = "put back what the container had changed in its image";
                     let wrong = format!("{} of the checkpoint is wrong", checkpoint::DIFF);
-                    Unreadable::of(problem, what, &wrong)
+                    CheckpointError::of(problem, what, &wrong)
                 })?;
             }
             let _ = fs::remove_file(&diff);
@@ -199,9 +199,9 @@ impl Runtime {
             Ok(RestorePlan {
                 program,
                 directory,
-                mounts: from.remade.mounts,
-                streams: from.remade.streams,
-                user: from.remade.user,
+                mounts: from.record.mounts,
+                streams: from.record.streams,
+                user: from.record.user,
             })
         })
         .await
@@ -228,7 +228,7 @@ impl Runtime {
             // The directory was created for this container's pod, and has no lower layers.
             images.put_back(tar, &[], &at).map_err(|problem| {
                 let wrong = format!("{} of the checkpoint is wrong", checkpoint::SHM);
-                Unreadable::of(problem, what, &wrong).into()
+                CheckpointError::of(problem, what, &wrong).into()
             })
         })
         .await
@@ -241,7 +241,7 @@ impl Runtime {
     }
 
     /// Records that a container's processes were restored; `pid` is the first one.
-    pub(super) fn came_back(&self, container: &Container, pid: Option<i32>) {
+    pub(super) fn finish_restore(&self, container: &Container, pid: Option<i32>) {
         let Some(pid) = pid else { return };
         let directory = self.container_dir(&container.sandbox, &container.id);
         if let Err(error) = orphan::note(&directory, pid) {
@@ -260,7 +260,7 @@ fn private_directory(path: &Path) -> std::io::Result<()> {
 }
 
 /// The containers in an archive, of a pod or a single container, by name.
-fn all_of(path: &Path) -> Result<BTreeMap<String, Checkpoint>, Unreadable> {
+fn read_checkpoints(path: &Path) -> Result<BTreeMap<String, Checkpoint>, CheckpointError> {
     let archive = Arc::new(Archive::open(path)?);
     let directories = if archive.has(checkpoint::POD_OPTIONS) {
         let options: PodOptions = archive.document(checkpoint::POD_OPTIONS)?;
@@ -271,7 +271,7 @@ fn all_of(path: &Path) -> Result<BTreeMap<String, Checkpoint>, Unreadable> {
     let mut found = BTreeMap::new();
     for directory in directories {
         let from = Checkpoint::read(archive.clone(), &directory)?;
-        found.insert(from.remade.name().to_owned(), from);
+        found.insert(from.record.name().to_owned(), from);
     }
     Ok(found)
 }
@@ -292,14 +292,14 @@ fn matched(
         };
         if config.image.as_ref().is_none_or(|i| i.image.is_empty()) {
             config.image =
-                Some(ImageSpec { image: from.remade.image.clone(), ..ImageSpec::default() });
+                Some(ImageSpec { image: from.record.image.clone(), ..ImageSpec::default() });
         }
         wanted.push((config, from));
     }
     wanted.extend(found.into_values().map(|from| {
-        let mut config = from.remade.config.clone();
+        let mut config = from.record.config.clone();
         // Its old name may refer to another image by now.
-        config.image.get_or_insert_default().image.clone_from(&from.remade.image);
+        config.image.get_or_insert_default().image.clone_from(&from.record.image);
         (config, from)
     }));
     Ok(wanted)

@@ -19,17 +19,17 @@ use keeper::kernel::failure::FailureKind;
 use network::{PodNetns, cni::CniResult};
 use tokio::sync::oneshot;
 
-use super::{Error, Runtime, Target, blocking, cleanup, io, pods::Pod, ports};
+use super::{AttachedSandbox, Error, Runtime, blocking, cleanup, io, pods::Pod, ports};
 use crate::{
     config::Unprivileged,
     id::SandboxId,
     keepers, launch, resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState, selinux_options},
-    store::{Change, Refused, State},
+    store::{Change, State, StateError},
 };
 
 /// Timeout for a keeper to end when the daemon is stopping: after that it is killed.
-const HASTE: Duration = Duration::from_secs(2);
+const QUICK_STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The groups of this user namespace (user_namespaces(7)).
 static GROUPS: LazyLock<String> =
     LazyLock::new(|| fs::read_to_string("/proc/self/gid_map").unwrap_or_default());
@@ -64,7 +64,7 @@ impl Runtime {
         plan.cgroup = self.cgroups.pod_plan(cgroup.as_ref(), &limits, in_class)?;
         plan.open_files = open_files::of_containers();
         // Hold the lock until the record exists, so that no two pods get the same level.
-        let turn = self.modules.turn.lock().await;
+        let labels_guard = self.modules.label_lock.lock().await;
         let labels = {
             let state = self.store.state();
             let others = state.sandboxes.values().filter_map(|s| s.labels.as_ref());
@@ -91,7 +91,7 @@ impl Runtime {
         }
         let change = Change::AddSandbox(Box::new(sandbox.clone()));
         let added = self.store.apply(change).await;
-        drop(turn);
+        drop(labels_guard);
         if let Err(refused) = added {
             self.discard(&directory);
             return self.same_sandbox(refused).await;
@@ -124,8 +124,8 @@ impl Runtime {
     }
 
     /// The existing sandbox of a repeated request with the same configuration, once it is ready.
-    async fn same_sandbox(&self, refused: Refused) -> Result<SandboxId, Error> {
-        if let Refused::NameTaken { id, same: true, .. } = &refused {
+    async fn same_sandbox(&self, refused: StateError) -> Result<SandboxId, Error> {
+        if let StateError::NameTaken { id, same: true, .. } = &refused {
             let made = |state: &State| {
                 let found = state.sandboxes.values().find(|s| s.id.as_str() == id)?;
                 Some((found.id.clone(), found.state))
@@ -197,7 +197,7 @@ impl Runtime {
     /// The address of the DNS server of the pods' egress, which is started if it does not run.
     async fn dns(&self) -> Option<IpAddr> {
         let network = self.network.clone();
-        blocking(move || network.way_out(true)).await?.dns()
+        blocking(move || network.egress_mode(true)).await?.dns()
     }
 
     /// Makes the pod's network namespace, sends its descriptor to `tell` immediately, and attaches it.
@@ -243,8 +243,8 @@ impl Runtime {
     }
 
     /// A sandbox in the form that the network needs.
-    pub(crate) fn for_network(&self, sandbox: &Sandbox) -> Target {
-        Target {
+    pub(crate) fn for_network(&self, sandbox: &Sandbox) -> AttachedSandbox {
+        AttachedSandbox {
             sandbox: sandbox.clone(),
             directory: self.sandbox_dir(&sandbox.id),
             ports: launch::host_ports(&sandbox.config.port_mappings).unwrap_or_default(),
@@ -254,7 +254,7 @@ impl Runtime {
     async fn tear_down(&self, id: &SandboxId) -> Result<(), Error> {
         let pod = self.pods.get(id);
         let _turn = match &pod {
-            Some(pod) => Some(pod.turn.lock().await),
+            Some(pod) => Some(pod.removal_lock.lock().await),
             None => None,
         };
         let Some(sandbox) = self.store.state().sandboxes.get(id).cloned() else {
@@ -262,7 +262,7 @@ impl Runtime {
             return Ok(());
         };
         // Detaching needs the record, and the processes in the sandbox must end first.
-        let namespace = if self.network.wants_namespace(&self.sandbox_dir(id)) {
+        let namespace = if self.network.needs_namespace(&self.sandbox_dir(id)) {
             keepers::pod_netns(&self.sandbox_dir(id))
                 .map_err(io("open the pod's network namespace"))?
         } else {
@@ -301,7 +301,7 @@ impl Runtime {
         match self.store.apply(stopped).await {
             Ok(()) => self.weigh_class(&sandbox).await,
             // A concurrent call has removed it.
-            Err(Refused::NoSandbox(_)) => Ok(()),
+            Err(StateError::NoSandbox(_)) => Ok(()),
             Err(refused) => Err(refused.into()),
         }
     }
@@ -341,7 +341,7 @@ impl Runtime {
     async fn end_keeper(&self, pod: &Arc<Pod>) -> bool {
         let haste = async {
             self.stopping.cancelled().await;
-            tokio::time::sleep(HASTE).await;
+            tokio::time::sleep(QUICK_STOP_TIMEOUT).await;
         };
         // Cancel-safe: the answer is not needed.
         let answer = tokio::select! {

@@ -23,7 +23,7 @@ use crate::container::{ContainerState, LOST_EXIT_CODE};
 use crate::id::{ContainerId, SandboxId};
 use crate::keeper_client::unexpected;
 use crate::sandbox::SandboxState;
-use crate::store::Refused;
+use crate::store::StateError;
 use crate::streaming::target::{AttachRequest, Duplex, ExecRequest, Session, Size, Target};
 
 use stdio::{ProcessInput, ProcessOutput, Shared, pipe_from_process, pipe_to_process, watch};
@@ -130,7 +130,7 @@ impl Target for Runtime {
                     // With a terminal, or without `stdin_once`, the attach ends when the client closes stdin. Otherwise
                     // the container must see the end of its input (as in containerd and CRI-O).
                     if tty || !container.config.stdin_once {
-                        Box::new(flow.telling(gone.clone()))
+                        Box::new(flow.on_close(gone.clone()))
                     } else {
                         Box::new(flow)
                     }
@@ -170,7 +170,7 @@ impl Target for Runtime {
         let state = self.store.state();
         let sandbox = state.sandbox(sandbox.as_str())?;
         let Some(pod) = self.pods.get(&sandbox.id) else {
-            return Err(Refused::SandboxNotReady {
+            return Err(StateError::SandboxNotReady {
                 id: sandbox.id.clone(),
                 wanted: "a connection",
             }
@@ -296,7 +296,7 @@ impl Runtime {
         let sandbox = state.sandbox(id)?;
         if sandbox.state != SandboxState::Ready {
             let id = sandbox.id.clone();
-            return Err(Refused::SandboxNotReady { id, wanted }.into());
+            return Err(StateError::SandboxNotReady { id, wanted }.into());
         }
         Ok(sandbox.id.clone())
     }

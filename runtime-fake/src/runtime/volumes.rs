@@ -14,13 +14,17 @@ use super::{Error, Runtime, containers::wrong_state};
 use crate::{container::ContainerState, launch::Invalid, sandbox::Sandbox};
 
 /// The images that mounts name, by the name in the request.
-pub(super) struct Held {
+pub(super) struct HeldImages {
     pub(super) ids: BTreeMap<String, String>,
     pub(super) roots: BTreeMap<String, RootPlan>,
 }
 
 /// Holds the images that `mounts` name, for the container `holder`. A missing image is skipped.
-pub(super) fn hold(images: &ImageStore, holder: &str, mounts: &[Mount]) -> Result<Held, Error> {
+pub(super) fn hold(
+    images: &ImageStore,
+    holder: &str,
+    mounts: &[Mount],
+) -> Result<HeldImages, Error> {
     let (mut ids, mut roots) = (BTreeMap::new(), BTreeMap::new());
     for image in mounts.iter().filter_map(|mount| mount.image.as_ref()) {
         let Some(record) = images.status(&image.image) else {
@@ -33,7 +37,7 @@ pub(super) fn hold(images: &ImageStore, holder: &str, mounts: &[Mount]) -> Resul
         ids.insert(image.image.clone(), record.id.to_string());
         roots.insert(image.image.clone(), root);
     }
-    Ok(Held { ids, roots })
+    Ok(HeldImages { ids, roots })
 }
 
 /// Sets the IDs of the images in the mounts (CRI v1, ImageSpec.image_ref).

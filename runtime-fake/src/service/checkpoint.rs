@@ -15,7 +15,7 @@ pub(super) async fn container(
     let checkpoint = async move {
         work.checkpoint_container(&request.container_id, &request.location, limit).await
     };
-    Ok(runtime.to_its_end(checkpoint).await?)
+    Ok(runtime.run_to_completion(checkpoint).await?)
 }
 
 pub(super) async fn pod(
@@ -28,7 +28,7 @@ pub(super) async fn pod(
         work.checkpoint_pod(&request.pod_sandbox_id, &request.container_ids, &request.output_path)
             .await
     };
-    Ok(runtime.to_its_end(checkpoint).await?)
+    Ok(runtime.run_to_completion(checkpoint).await?)
 }
 
 pub(super) async fn restore_pod(
@@ -47,7 +47,7 @@ pub(super) async fn restore_pod(
         )
         .await
     };
-    let (sandbox, containers) = runtime.to_its_end(restore).await?;
+    let (sandbox, containers) = runtime.run_to_completion(restore).await?;
     let restored = containers
         .into_iter()
         .map(|(name, id)| v1::RestoredContainer { name, container_id: id.to_string() });

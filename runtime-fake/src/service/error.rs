@@ -10,14 +10,14 @@ use network::{NetError, cni::CniError};
 use tonic::{Code, Status};
 
 use crate::runtime::{Error, PortError};
-use crate::store::Refused;
+use crate::store::StateError;
 use crate::streaming::token::UrlError;
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::Invalid(_) | Error::Limit(_) => Code::InvalidArgument,
-            Error::Refused(refused) => refusal(refused),
+            Error::State(refused) => refusal(refused),
             Error::Image(error) => image(error),
             Error::Keeper(failure) => match failure.kind {
                 FailureKind::Invalid => Code::InvalidArgument,
@@ -62,14 +62,16 @@ fn message(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn refusal(refused: &Refused) -> Code {
+fn refusal(refused: &StateError) -> Code {
     match refused {
-        Refused::NoSandbox(_) | Refused::NoContainer(_) => Code::NotFound,
-        Refused::Ambiguous(_) => Code::InvalidArgument,
-        Refused::NameTaken { .. } => Code::AlreadyExists,
-        Refused::SandboxNotReady { .. } | Refused::WrongState { .. } => Code::FailedPrecondition,
-        Refused::NotKept { kind, .. } => system(*kind),
-        Refused::ShuttingDown => Code::Unavailable,
+        StateError::NoSandbox(_) | StateError::NoContainer(_) => Code::NotFound,
+        StateError::Ambiguous(_) => Code::InvalidArgument,
+        StateError::NameTaken { .. } => Code::AlreadyExists,
+        StateError::SandboxNotReady { .. } | StateError::WrongState { .. } => {
+            Code::FailedPrecondition
+        }
+        StateError::NotSaved { kind, .. } => system(*kind),
+        StateError::ShuttingDown => Code::Unavailable,
     }
 }
 

@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
     runtime::{Copied, Runtime},
-    store::Refused,
+    store::StateError,
 };
 
 /// The service over one runtime.
@@ -94,7 +94,7 @@ impl Service for FilesServer {
         let skipped = tokio::select! {
             skipped = both => skipped?,
             () = self.runtime.stopping.cancelled() => {
-                return Err(crate::runtime::Error::from(Refused::ShuttingDown).into());
+                return Err(crate::runtime::Error::from(StateError::ShuttingDown).into());
             }
         };
         Ok(Response::new(WriteResponse { skipped }))

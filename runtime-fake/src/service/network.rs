@@ -9,16 +9,17 @@ use tonic::Status;
 use crate::{
     launch::Invalid,
     runtime::{
-        Error, Network, ReconfigureResult, Runtime, WayOut, blocking, network::pod_range, opening,
+        EgressMode, Error, Network, ReconfigureResult, Runtime, blocking, network::pod_range,
+        network_options,
     },
 };
 
 /// Whether pods can be attached, and if not, why.
 pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
     let network = runtime.network.clone();
-    let (not_ready, way_out) = blocking(move || {
+    let (not_ready, egress_mode) = blocking(move || {
         let not_ready = if network.is_open() { None } else { network.not_ready() };
-        (not_ready, network.way_out(false))
+        (not_ready, network.egress_mode(false))
     })
     .await;
     let reason = match (&not_ready, &*runtime.network) {
@@ -30,7 +31,9 @@ pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
         r#type: "NetworkReady".to_owned(),
         status: not_ready.is_none(),
         reason: reason.to_owned(),
-        message: not_ready.or(way_out.map(|way_out| way_out.to_string())).unwrap_or_default(),
+        message: not_ready
+            .or(egress_mode.map(|egress_mode| egress_mode.to_string()))
+            .unwrap_or_default(),
     }
 }
 
@@ -39,14 +42,14 @@ pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
 pub(super) async fn info(runtime: &Runtime) -> HashMap<String, String> {
     let network = runtime.network.clone();
     let mut info = HashMap::new();
-    let found = move || Some((network.way_out(false)?, network.host_address()));
-    if let Some((way_out, address)) = blocking(found).await {
-        let host = way_out.host().or(address).map(|host| host.to_string());
+    let found = move || Some((network.egress_mode(false)?, network.host_address()));
+    if let Some((egress_mode, address)) = blocking(found).await {
+        let host = egress_mode.host().or(address).map(|host| host.to_string());
         info.extend(host.map(|host| ("hostAddress".to_owned(), host)));
-        if let WayOut::None(reason) = &way_out {
+        if let EgressMode::None(reason) = &egress_mode {
             info.insert("egressMissing".to_owned(), reason.clone());
         }
-        info.insert("egress".to_owned(), way_out.name().to_owned());
+        info.insert("egress".to_owned(), egress_mode.name().to_owned());
     }
     info
 }
@@ -81,15 +84,15 @@ pub(super) async fn update(
     let mut result = blocking(move || network.would_reconfigure(&cidrs)).await;
     if result == ReconfigureResult::Yes {
         // Services have addresses in the subnet too. Their client is ended, and requests new addresses afterwards.
-        let turn = runtime.services.keep_away().await;
-        let _turn = turn.ok_or_else(|| {
+        let exclusion = runtime.services.exclude_clients().await;
+        let _exclusion = exclusion.ok_or_else(|| {
             Status::failed_precondition(
                 "Services have addresses of the pod subnet: end their client",
             )
         })?;
-        let opening = crate::runtime::Opening { cidrs, ..opening(&runtime.config) };
+        let options = crate::runtime::NetworkOptions { cidrs, ..network_options(&runtime.config) };
         let network = runtime.network.clone();
-        result = blocking(move || network.reconfigure(&opening)).await?;
+        result = blocking(move || network.reconfigure(&options)).await?;
     }
     match result {
         ReconfigureResult::Yes => tracing::info!(pod_cidr = text, "changed pod subnet"),

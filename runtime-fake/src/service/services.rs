@@ -17,7 +17,7 @@ use crate::{
     runtime::{Network, Runtime, blocking},
     services::{
         Services,
-        client::Turn,
+        client::ActiveClient,
         table::{Backends, Balancer, Front, Name, Table, Transport},
     },
 };
@@ -47,7 +47,7 @@ impl Service for ServicesServer {
         &self,
         request: Request<Streaming<wire::ServeRequest>>,
     ) -> Result<Response<Self::ServeStream>, Status> {
-        let turn = self.runtime.services.begin().await.ok_or_else(|| {
+        let active = self.runtime.services.begin().await.ok_or_else(|| {
             Status::failed_precondition(
                 "another client's Services are served: end that client first",
             )
@@ -56,7 +56,7 @@ impl Service for ServicesServer {
         let (runtime, requests) = (self.runtime.clone(), request.into_inner());
         // Tracked, so that the addresses are released before the daemon closes the bridge.
         self.runtime.tasks.spawn(tasks::boxed(async move {
-            if let Err(status) = converse(&runtime, requests, &answers, turn).await {
+            if let Err(status) = converse(&runtime, requests, &answers, active).await {
                 let _ = answers.send(Err(status)).await;
             }
         }));
@@ -69,9 +69,9 @@ async fn converse(
     runtime: &Runtime,
     mut requests: Streaming<wire::ServeRequest>,
     answers: &Answers,
-    mut turn: Turn,
+    mut active: ActiveClient,
 ) -> Result<(), Status> {
-    let Some(first) = next(runtime, &mut requests, answers, &mut turn).await? else {
+    let Some(first) = next(runtime, &mut requests, answers, &mut active).await? else {
         return Ok(());
     };
     if first.addresses > ADDRESSES || first.table.is_some() {
@@ -89,7 +89,7 @@ async fn converse(
         Ok(services) => {
             tracing::info!(address = %lease.address, "Services are served");
             let served =
-                serve_tables(runtime, &services, &mut lease, &mut requests, answers, &mut turn)
+                serve_tables(runtime, &services, &mut lease, &mut requests, answers, &mut active)
                     .await;
             blocking(move || services.stop()).await;
             served
@@ -108,7 +108,7 @@ async fn serve_tables(
     lease: &mut Lease,
     requests: &mut Streaming<wire::ServeRequest>,
     answers: &Answers,
-    turn: &mut Turn,
+    active: &mut ActiveClient,
 ) -> Result<(), Status> {
     let mut response = wire::ServeResponse {
         dns_server: lease.address.to_string(),
@@ -119,7 +119,7 @@ async fn serve_tables(
         if answers.send(Ok(response)).await.is_err() {
             return Ok(());
         }
-        let Some(request) = next(runtime, requests, answers, turn).await? else {
+        let Some(request) = next(runtime, requests, answers, active).await? else {
             return Ok(());
         };
         response = wire::ServeResponse::default();
@@ -189,11 +189,11 @@ async fn next(
     runtime: &Runtime,
     requests: &mut Streaming<wire::ServeRequest>,
     answers: &Answers,
-    turn: &mut Turn,
+    active: &mut ActiveClient,
 ) -> Result<Option<wire::ServeRequest>, Status> {
     tokio::select! {
         request = requests.message() => request,
-        () = turn.is_over() => Err(Status::aborted("the pods' network changes: ask again")),
+        () = active.must_end() => Err(Status::aborted("the pods' network changes: ask again")),
         () = runtime.stopping.cancelled() => Ok(None),
         () = answers.closed() => Ok(None),
     }

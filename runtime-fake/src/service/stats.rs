@@ -29,7 +29,7 @@ impl CriService {
             pod.containers.iter().map(move |c| container_stats(c, at))
         });
         // The container was removed during the measurement.
-        let gone = || crate::store::Refused::NoContainer(id.to_owned());
+        let gone = || crate::store::StateError::NoContainer(id.to_owned());
         Ok(containers.next().ok_or_else(gone)?)
     }
 

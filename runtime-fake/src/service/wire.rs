@@ -31,7 +31,7 @@ fn sandbox_state(sandbox: &Sandbox) -> i32 {
 }
 
 fn container_state(container: &Container) -> i32 {
-    if container.doubt().is_some() {
+    if container.unknown_reason().is_some() {
         return v1::ContainerState::ContainerUnknown.into();
     }
     let state = match container.state {

@@ -21,29 +21,29 @@ pub(crate) struct ServicesClient {
 
 /// The turn of one client.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct ActiveClient {
     _served: OwnedMutexGuard<()>,
     ended: watch::Receiver<()>,
 }
 
 impl ServicesClient {
     /// Waits for the end of an earlier client; `None` if it does not end.
-    pub(crate) async fn begin(&self) -> Option<Turn> {
+    pub(crate) async fn begin(&self) -> Option<ActiveClient> {
         let ended = self.ended.subscribe();
         let served = timeout(EARLIER_CLIENT, self.served.clone().lock_owned()).await;
-        Some(Turn { _served: served.ok()?, ended })
+        Some(ActiveClient { _served: served.ok()?, ended })
     }
 
     /// Ends the served client and the waiting ones, and blocks others while the turn is held.
-    pub(crate) async fn keep_away(&self) -> Option<Turn> {
+    pub(crate) async fn exclude_clients(&self) -> Option<ActiveClient> {
         self.ended.send_replace(());
         self.begin().await
     }
 }
 
-impl Turn {
+impl ActiveClient {
     /// Waits until the client has to end. Cancel-safe.
-    pub(crate) async fn is_over(&mut self) {
+    pub(crate) async fn must_end(&mut self) {
         if self.ended.changed().await.is_err() {
             std::future::pending().await
         }
@@ -61,10 +61,10 @@ mod tests {
         let mut first = clients.begin().await.unwrap();
         assert!(clients.begin().await.is_none());
         let away = async {
-            first.is_over().await;
+            first.must_end().await;
             drop(first);
         };
-        let (kept, ()) = tokio::join!(clients.keep_away(), away);
+        let (kept, ()) = tokio::join!(clients.exclude_clients(), away);
         assert!(clients.begin().await.is_none());
         drop(kept);
         assert!(clients.begin().await.is_some());

@@ -29,12 +29,12 @@ pub(crate) enum Change {
     /// A sandbox's keeper can be reached, or why it cannot.
     Keeper(SandboxId, Result<(), String>),
     /// Several changes in one step, so that no listing shows only some of them. A refused change does not affect the others.
-    Together(Vec<Change>),
+    Batch(Vec<Change>),
 }
 
 /// Why a change was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum StateError {
     #[error("no such pod sandbox: {0:?}")]
     NoSandbox(String),
     #[error("more than one id begins with {0:?}: give more of it")]
@@ -56,7 +56,7 @@ pub(crate) enum Refused {
     #[error("container {id} is {state}: {wanted}")]
     WrongState { id: ContainerId, state: &'static str, wanted: &'static str },
     #[error("could not keep the record of {what} in {directory}: {why}")]
-    NotKept {
+    NotSaved {
         what: String,
         directory: String,
         /// The operating system's error, and its effect.
@@ -105,17 +105,17 @@ impl Record {
 }
 
 impl State {
-    pub(crate) fn apply(&mut self, change: Change) -> Result<Effects, Refused> {
+    pub(crate) fn apply(&mut self, change: Change) -> Result<Effects, StateError> {
         let mut effects = Effects::default();
         match change {
             Change::AddSandbox(sandbox) => {
                 if let Some(other) = self.sandboxes.values().find(|s| s.key() == sandbox.key()) {
                     let (name, namespace, _, attempt) = sandbox.key();
-                    return Err(Refused::NameTaken {
+                    return Err(StateError::NameTaken {
                         name: format!("{namespace}/{name}"),
                         attempt,
                         id: other.id.to_string(),
-                        same: other.is_asked_for_by(&sandbox)
+                        same: other.is_same_request(&sandbox)
                             && self.containers_of(&other.id).next().is_none(),
                     });
                 }
@@ -125,7 +125,7 @@ impl State {
             }
             Change::Sandbox(id, event) => {
                 let Some(sandbox) = self.sandboxes.get_mut(&id) else {
-                    return Err(Refused::NoSandbox(id.to_string()));
+                    return Err(StateError::NoSandbox(id.to_string()));
                 };
                 let before = sandbox.state;
                 let record = match event {
@@ -165,9 +165,9 @@ impl State {
                 let sandbox = self
                     .sandboxes
                     .get(&container.sandbox)
-                    .ok_or_else(|| Refused::NoSandbox(container.sandbox.to_string()))?;
+                    .ok_or_else(|| StateError::NoSandbox(container.sandbox.to_string()))?;
                 if sandbox.state != SandboxState::Ready {
-                    return Err(Refused::SandboxNotReady {
+                    return Err(StateError::SandboxNotReady {
                         id: sandbox.id.clone(),
                         wanted: "a container",
                     });
@@ -176,11 +176,11 @@ impl State {
                     self.containers_of(&container.sandbox).find(|c| c.key() == container.key())
                 {
                     let (name, attempt) = container.key();
-                    return Err(Refused::NameTaken {
+                    return Err(StateError::NameTaken {
                         name: name.to_owned(),
                         attempt,
                         id: other.id.to_string(),
-                        same: other.is_asked_for_by(&container),
+                        same: other.is_same_request(&container),
                     });
                 }
                 let container = Arc::new(*container);
@@ -189,7 +189,7 @@ impl State {
             }
             Change::Container(id, event) => {
                 let Some(container) = self.containers.get_mut(&id) else {
-                    return Err(Refused::NoContainer(id.to_string()));
+                    return Err(StateError::NoContainer(id.to_string()));
                 };
                 let before = container.state;
                 let limited = matches!(event, ContainerEvent::Limited(..));
@@ -206,7 +206,7 @@ impl State {
             }
             Change::RemoveContainer(id) => self.remove_container(&id, &mut effects),
             Change::Keeper(id, reached) => self.keeper(&id, reached.err()),
-            Change::Together(changes) => {
+            Change::Batch(changes) => {
                 for change in changes {
                     if let Ok(more) = self.apply(change) {
                         effects.records.extend(more.records);
@@ -271,24 +271,27 @@ impl State {
     }
 
     /// The sandbox with this ID: a full ID, or an unambiguous prefix.
-    pub(crate) fn sandbox(&self, id: &str) -> Result<&Arc<Sandbox>, Refused> {
+    pub(crate) fn sandbox(&self, id: &str) -> Result<&Arc<Sandbox>, StateError> {
         by_prefix(&self.sandboxes, id, Sandbox::visible)?
-            .ok_or_else(|| Refused::NoSandbox(id.to_owned()))
+            .ok_or_else(|| StateError::NoSandbox(id.to_owned()))
     }
 
     /// The container with this ID: a full ID, or an unambiguous prefix.
-    pub(crate) fn container(&self, id: &str) -> Result<&Arc<Container>, Refused> {
+    pub(crate) fn container(&self, id: &str) -> Result<&Arc<Container>, StateError> {
         by_prefix(self.containers.by_id(), id, Container::visible)?
-            .ok_or_else(|| Refused::NoContainer(id.to_owned()))
+            .ok_or_else(|| StateError::NoContainer(id.to_owned()))
     }
 
     /// [`Self::sandbox`] for calls for which a missing sandbox is not an error.
-    pub(crate) fn sandbox_if_there(&self, id: &str) -> Result<Option<&Arc<Sandbox>>, Refused> {
+    pub(crate) fn sandbox_if_there(&self, id: &str) -> Result<Option<&Arc<Sandbox>>, StateError> {
         by_prefix(&self.sandboxes, id, Sandbox::visible)
     }
 
     /// [`Self::container`] for calls for which a missing container is not an error.
-    pub(crate) fn container_if_there(&self, id: &str) -> Result<Option<&Arc<Container>>, Refused> {
+    pub(crate) fn container_if_there(
+        &self,
+        id: &str,
+    ) -> Result<Option<&Arc<Container>>, StateError> {
         by_prefix(self.containers.by_id(), id, Container::visible)
     }
 }
@@ -297,7 +300,7 @@ fn by_prefix<'a, K, V>(
     records: &'a RedBlackTreeMapSync<K, Arc<V>>,
     id: &str,
     visible: impl Fn(&V) -> bool,
-) -> Result<Option<&'a Arc<V>>, Refused>
+) -> Result<Option<&'a Arc<V>>, StateError>
 where
     K: Ord + std::borrow::Borrow<str>,
 {
@@ -313,7 +316,7 @@ where
         .filter(|(_, value)| visible(value))
         .map(|(_, value)| value);
     match (candidates.next(), candidates.next()) {
-        (Some(_), Some(_)) => Err(Refused::Ambiguous(id.to_owned())),
+        (Some(_), Some(_)) => Err(StateError::Ambiguous(id.to_owned())),
         (first, _) => Ok(first),
     }
 }
@@ -389,7 +392,7 @@ mod tests {
             ContainerId::from_record("none"),
             ContainerEvent::Lost(jiff::Timestamp::UNIX_EPOCH),
         );
-        let together = Change::Together(vec![
+        let together = Change::Batch(vec![
             refused,
             Change::Sandbox(id.clone(), SandboxEvent::Ready(Vec::new())),
             missing,
@@ -406,7 +409,7 @@ mod tests {
         let mut state = State::default();
         let _ = state.apply(Change::AddSandbox(Box::new(sandbox("a")))).unwrap();
         let again = state.apply(Change::AddSandbox(Box::new(sandbox("a"))));
-        assert!(matches!(again, Err(Refused::NameTaken { .. })));
+        assert!(matches!(again, Err(StateError::NameTaken { .. })));
         assert!(state.apply(Change::AddSandbox(Box::new(sandbox("b")))).is_ok());
     }
 
@@ -424,10 +427,10 @@ mod tests {
         let digit = |id: &str| id[..1].to_owned();
         let shared =
             ids.iter().find(|id| ids.iter().filter(|o| digit(o) == digit(id)).count() > 1).unwrap();
-        let ambiguous = Refused::Ambiguous(digit(shared));
+        let ambiguous = StateError::Ambiguous(digit(shared));
         assert_eq!(state.sandbox_if_there(&digit(shared)).unwrap_err(), ambiguous);
         assert_eq!(state.sandbox(&shared[..40]).unwrap().id.as_str(), shared);
         assert!(state.sandbox_if_there("no id").unwrap().is_none());
-        assert_eq!(state.sandbox("").unwrap_err(), Refused::NoSandbox(String::new()));
+        assert_eq!(state.sandbox("").unwrap_err(), StateError::NoSandbox(String::new()));
     }
 }

@@ -15,8 +15,8 @@ use network::{
     SubnetLockError, SubnetLocks, private_netns,
 };
 
-use super::{Connected, Opening, ReconfigureResult, WayOut, ended, set_up};
-use crate::{isolation::Isolation, runtime::Error, store::Refused};
+use super::{Connected, EgressMode, NetworkOptions, ReconfigureResult, ended, set_up};
+use crate::{isolation::Isolation, runtime::Error, store::StateError};
 
 /// The directory of subnet locks for daemons that share the host's network: only root can write there.
 const CLAIMS: &str = "/run/crib/subnets";
@@ -57,7 +57,7 @@ enum State {
 
 /// The parameters of a bridge that failed to open.
 struct UnopenedBridge {
-    opening: Opening,
+    options: NetworkOptions,
     existing: Vec<Connected>,
     private: Option<OwnedFd>,
     reason: String,
@@ -71,12 +71,12 @@ struct Bridged {
 }
 
 impl State {
-    fn open(opening: Opening, existing: Vec<Connected>, private: Option<OwnedFd>) -> Self {
-        match Bridged::open(&opening, &existing, private.as_ref()) {
+    fn open(options: NetworkOptions, existing: Vec<Connected>, private: Option<OwnedFd>) -> Self {
+        match Bridged::open(&options, &existing, private.as_ref()) {
             Ok(bridged) => Self::Open(Box::new(bridged)),
             Err(error) => Self::Failed(UnopenedBridge {
                 reason: crate::chain(&error),
-                opening,
+                options,
                 existing,
                 private,
             }),
@@ -86,11 +86,11 @@ impl State {
 
 impl Pods {
     pub(super) fn open(
-        opening: Opening,
+        options: NetworkOptions,
         existing: Vec<Connected>,
         private: Option<OwnedFd>,
     ) -> Self {
-        let state = State::open(opening, existing, private);
+        let state = State::open(options, existing, private);
         if let State::Failed(failed) = &state {
             let reason = &failed.reason;
             tracing::warn!(reason, "no pod network: RunPodSandbox fails");
@@ -115,8 +115,8 @@ impl Pods {
         let mut state = self.write();
         *state = match std::mem::replace(&mut *state, State::Closed) {
             State::Failed(failed) => {
-                let UnopenedBridge { opening, existing, private, .. } = failed;
-                State::open(opening, existing, private)
+                let UnopenedBridge { options, existing, private, .. } = failed;
+                State::open(options, existing, private)
             }
             other @ (State::Open(_) | State::Closed) => other,
         };
@@ -153,7 +153,7 @@ impl Pods {
         let Bridged { bridge, nat, .. } = match &*state {
             State::Open(bridged) => &**bridged,
             State::Failed(failed) => return Err(Error::NoNetwork(failed.reason.clone())),
-            State::Closed => return Err(Refused::ShuttingDown.into()),
+            State::Closed => return Err(StateError::ShuttingDown.into()),
         };
         let ips = bridge.attach_pod(id, netns).map_err(set_up)?.ips;
         if netns.has_ended().map_err(crate::runtime::io("look after the pod's keeper"))? {
@@ -188,7 +188,7 @@ impl Pods {
         match &*self.read() {
             State::Open(bridged) => bridged.bridge.lease(SERVICES, addresses).map_err(set_up),
             State::Failed(failed) => Err(Error::NoNetwork(failed.reason.clone())),
-            State::Closed => Err(Refused::ShuttingDown.into()),
+            State::Closed => Err(StateError::ShuttingDown.into()),
         }
     }
 
@@ -201,7 +201,7 @@ impl Pods {
         match &*self.read() {
             State::Open(bridged) => bridged.bridge.extend(lease, addresses).map_err(set_up),
             State::Failed(failed) => Err(Error::NoNetwork(failed.reason.clone())),
-            State::Closed => Err(Refused::ShuttingDown.into()),
+            State::Closed => Err(StateError::ShuttingDown.into()),
         }
     }
 
@@ -214,7 +214,7 @@ impl Pods {
         match &*self.read() {
             State::Open(bridged) => bridged.bridge.serve(lease, addresses).map_err(set_up),
             State::Failed(failed) => Err(Error::NoNetwork(failed.reason.clone())),
-            State::Closed => Err(Refused::ShuttingDown.into()),
+            State::Closed => Err(StateError::ShuttingDown.into()),
         }
     }
 
@@ -260,23 +260,23 @@ impl Pods {
     }
 
     /// Changes the subnets of new pods, if there are no pods.
-    pub(super) fn reconfigure(&self, opening: &Opening) -> Result<ReconfigureResult, Error> {
+    pub(super) fn reconfigure(&self, options: &NetworkOptions) -> Result<ReconfigureResult, Error> {
         let fail = |source| Error::Net { what: "move", source };
         let mut state = self.write();
-        let outcome = would_change(&state, &opening.cidrs, true);
+        let outcome = would_change(&state, &options.cidrs, true);
         if outcome != ReconfigureResult::Yes {
             return Ok(outcome);
         }
         let now = match &*state {
-            State::Closed => return Err(Refused::ShuttingDown.into()),
+            State::Closed => return Err(StateError::ShuttingDown.into()),
             State::Failed(failed) => {
-                let new = Bridged::open(opening, &[], failed.private.as_ref()).map_err(fail)?;
+                let new = Bridged::open(options, &[], failed.private.as_ref()).map_err(fail)?;
                 *state = State::Open(Box::new(new));
                 return Ok(ReconfigureResult::Yes);
             }
             State::Open(now) => now,
         };
-        let before = now.opening(opening);
+        let before = now.options(options);
         let private = now.bridge.namespace().map(|fd| fd.try_clone_to_owned());
         let private = private
             .transpose()
@@ -287,7 +287,7 @@ impl Pods {
             *state = State::open(before, Vec::new(), private);
             return Err(fail(error));
         }
-        match Bridged::open(opening, &[], private.as_ref()) {
+        match Bridged::open(options, &[], private.as_ref()) {
             Ok(new) => {
                 *state = State::Open(Box::new(new));
                 Ok(ReconfigureResult::Yes)
@@ -326,20 +326,20 @@ impl Pods {
     }
 
     /// How pods reach other hosts; `None` without a bridge. A failed program is retried if `again`. Blocks.
-    pub(super) fn way_out(&self, again: bool) -> Option<WayOut> {
+    pub(super) fn egress_mode(&self, again: bool) -> Option<EgressMode> {
         let state = self.read();
         let State::Open(bridged) = &*state else {
             return None;
         };
         let Bridged { nat, egress, .. } = &**bridged;
         Some(match (nat, egress) {
-            (Some(nat), _) if nat.is_applied() => WayOut::Host,
-            (Some(_), _) => WayOut::None(NOT_FORWARDING.to_owned()),
+            (Some(nat), _) if nat.is_applied() => EgressMode::Host,
+            (Some(_), _) => EgressMode::None(NOT_FORWARDING.to_owned()),
             (None, Some(egress)) => match egress.program(Path::new(OWN_PROGRAM), again) {
-                Ok(program) => WayOut::Program(program),
-                Err(error) => WayOut::None(error.to_string()),
+                Ok(program) => EgressMode::Program(program),
+                Err(error) => EgressMode::None(error.to_string()),
             },
-            (None, None) => WayOut::None(NO_EGRESS.to_owned()),
+            (None, None) => EgressMode::None(NO_EGRESS.to_owned()),
         })
     }
 
@@ -364,18 +364,18 @@ fn would_change(state: &State, cidrs: &PodCidrs, services: bool) -> ReconfigureR
             let pods = if services { bridge.pods() } else { bridge.pods_beside(SERVICES) };
             if pods > 0 { there(bridge.cidrs()) } else { ReconfigureResult::Yes }
         }
-        State::Failed(failed) if !failed.existing.is_empty() => there(failed.opening.cidrs),
+        State::Failed(failed) if !failed.existing.is_empty() => there(failed.options.cidrs),
         State::Failed(_) | State::Closed => ReconfigureResult::Yes,
     }
 }
 
 impl Bridged {
     fn open(
-        opening: &Opening,
+        options: &NetworkOptions,
         existing: &[Connected],
         private: Option<&OwnedFd>,
     ) -> Result<Self, NetError> {
-        let in_host = opening.isolation == Isolation::Root;
+        let in_host = options.isolation == Isolation::Root;
         let namespace = match private {
             _ if in_host => None,
             Some(private) => Some(private.try_clone().map_err(|source| NetError::Namespace {
@@ -387,8 +387,8 @@ impl Bridged {
         let config = BridgeConfig {
             namespace,
             claims: if in_host { claims()? } else { None },
-            state_dir: in_host.then(|| opening.state_dir.clone()),
-            ..BridgeConfig::new(&opening.name).with_cidrs(opening.cidrs)
+            state_dir: in_host.then(|| options.state_dir.clone()),
+            ..BridgeConfig::new(&options.name).with_cidrs(options.cidrs)
         };
         let private = config.namespace.as_ref().map(OwnedFd::try_clone);
         let private = private.transpose().ok().flatten();
@@ -406,13 +406,13 @@ impl Bridged {
             let reason = NOT_FORWARDING;
             tracing::warn!(reason, "pods cannot reach other hosts");
         }
-        let egress = private.and_then(|netns| open_egress(&bridge, netns.as_fd(), opening));
+        let egress = private.and_then(|netns| open_egress(&bridge, netns.as_fd(), options));
         Ok(Self { bridge, nat, egress })
     }
 
     /// The parameters of the current bridge.
-    fn opening(&self, like: &Opening) -> Opening {
-        Opening { cidrs: self.bridge.cidrs(), ..like.clone() }
+    fn options(&self, like: &NetworkOptions) -> NetworkOptions {
+        NetworkOptions { cidrs: self.bridge.cidrs(), ..like.clone() }
     }
 
     fn close(self) -> Result<(), NetError> {
@@ -429,10 +429,10 @@ impl Bridged {
 }
 
 /// Opens the egress of a private namespace for the IPv4 subnets of its bridge, if there are any.
-fn open_egress(bridge: &Bridge, netns: BorrowedFd<'_>, opening: &Opening) -> Option<Egress> {
+fn open_egress(bridge: &Bridge, netns: BorrowedFd<'_>, options: &NetworkOptions) -> Option<Egress> {
     let mut subnets = bridge.subnets();
     subnets.retain(|(network, _)| network.is_ipv4());
-    let opened = Egress::open(netns, &opening.state_dir, bridge.name(), &subnets);
+    let opened = Egress::open(netns, &options.state_dir, bridge.name(), &subnets);
     match opened {
         Ok(egress) => Some(egress),
         Err(error) => {

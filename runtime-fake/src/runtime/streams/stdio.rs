@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd};
 use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 
 /// Limit on output that a terminal may hold beyond what FIONREAD reports.
-const UNTOLD: usize = 64 << 10;
+const UNREPORTED_BYTES: usize = 64 << 10;
 
 /// A non-blocking pipe or terminal. Clones share the descriptor, which closes with the last one.
 pub(crate) type Shared = Arc<AsyncFd<OwnedFd>>;
@@ -68,7 +68,7 @@ impl AsyncRead for ProcessOutput {
         if this.left.is_none() && this.over.as_mut().poll(cx).is_ready() {
             let held = rustix::io::ioctl_fionread(this.from.get_ref()).unwrap_or(0);
             let held = usize::try_from(held).unwrap_or(usize::MAX);
-            this.left = Some(held.saturating_add(UNTOLD));
+            this.left = Some(held.saturating_add(UNREPORTED_BYTES));
         }
         if let Some(left) = &mut this.left {
             // Read from the descriptor itself: the reactor may not have been notified yet.
@@ -118,7 +118,7 @@ impl ProcessInput {
     }
 
     /// Cancels `closed` when it is closed.
-    pub(crate) fn telling(mut self, closed: CancellationToken) -> Self {
+    pub(crate) fn on_close(mut self, closed: CancellationToken) -> Self {
         self.closed = Some(closed.drop_guard());
         self
     }
@@ -194,7 +194,7 @@ mod tests {
     async fn input_is_closed_on_shutdown() {
         let (into, reader) = pipe_to_process().unwrap();
         let closed = CancellationToken::new();
-        let mut flow = ProcessInput::new(into).telling(closed.clone());
+        let mut flow = ProcessInput::new(into).on_close(closed.clone());
         flow.write_all(b"in").await.unwrap();
         assert!(!closed.is_cancelled());
         flow.shutdown().await.unwrap();

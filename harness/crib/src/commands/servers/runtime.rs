@@ -16,7 +16,7 @@ use crib_base::report::{complain, event_loop, or_complain, or_failed, or_say};
 use crib_run::{REMOVING, RunLock, remove_root};
 use image::NamedScript;
 use nix::unistd::Gid;
-use runtime_fake::{Config, Deadlines, Entered, Isolation, IsolationRequest};
+use runtime_fake::{Config, Deadlines, EnteredIsolation, Isolation, IsolationRequest};
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
@@ -122,13 +122,13 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
         default_listen(root, runtime_dir.as_deref(), &temp_dir(), uid)
     });
     let entered = runtime_fake::enter(args.isolation, Some(&state_dir));
-    let Entered { isolation, reason } = or_complain(entered, Exit::NoRuntime)?;
+    let EnteredIsolation { isolation, reason } = or_complain(entered, Exit::NoRuntime)?;
     // Held until the end, so that no other process removes the directory first.
     let _lock = args.remove_at_end.as_deref().and_then(|dir| RunLock::share(dir).ok());
     let group = args.socket_group.as_deref().map(|name| group_here(group_of(name)?, isolation));
     let group = or_say(group.transpose(), Exit::BadInput)?;
     let ephemeral = args.ephemeral || args.until_stdin_closes;
-    let bound = runtime_fake::longest_end(ephemeral);
+    let bound = runtime_fake::max_shutdown_duration(ephemeral);
     or_say(ensure_threads(THREADS), Exit::NoRuntime)?;
     let shutdown = or_failed("listen for signals", shutdown::on_signal(bound))?;
     if args.until_stdin_closes {

@@ -40,11 +40,11 @@ use crate::{
 /// The first and the longest delay between two attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 /// Failed attempts before a ready pod is reported as not ready: a keeper that ends closes its connection first.
-const UNNOTICED: u32 = 6;
+const UNREPORTED_ATTEMPTS: u32 = 6;
 
 /// The outcome of an attempt to reach a keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum KeeperRecovery {
     /// The keeper runs, and the store has its state.
     Adopted,
     /// The keeper has ended, and the store records that.
@@ -52,7 +52,7 @@ pub(crate) enum Found {
 }
 
 /// The connection to one pod's keeper.
-pub(super) struct Reach {
+pub(super) struct KeeperLink {
     pub(super) id: SandboxId,
     pub(super) directory: PathBuf,
     pub(super) store: Store,
@@ -81,7 +81,7 @@ impl Pods {
         let keeper = KeeperClient::start(stream, notify, self.deadlines()).map_err(fail)?;
         let pod = Arc::new(Pod::new(keeper));
         self.insert(id, pod.clone());
-        tasks::spawn(self.reach(id, directory, store).follow(notifications));
+        tasks::spawn(self.keeper_link(id, directory, store).follow(notifications));
         Ok(pod)
     }
 
@@ -91,14 +91,19 @@ impl Pods {
         id: &SandboxId,
         directory: &Path,
         store: &Store,
-    ) -> oneshot::Receiver<Found> {
+    ) -> oneshot::Receiver<KeeperRecovery> {
         let (found, outcome) = oneshot::channel();
-        tasks::spawn(self.reach(id, directory, store).recover(found));
+        tasks::spawn(self.keeper_link(id, directory, store).recover(found));
         outcome
     }
 
-    fn reach(self: &Arc<Self>, id: &SandboxId, directory: &Path, store: &Store) -> Reach {
-        Reach {
+    fn keeper_link(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        directory: &Path,
+        store: &Store,
+    ) -> KeeperLink {
+        KeeperLink {
             id: id.clone(),
             directory: directory.to_owned(),
             store: store.clone(),
@@ -107,13 +112,13 @@ impl Pods {
     }
 }
 
-impl Reach {
+impl KeeperLink {
     /// Follows a keeper that was just started, until it has ended.
     pub(super) async fn follow(self, mut notifications: Notifications) {
         loop {
-            self.take_in(&mut notifications).await;
+            self.apply_notifications(&mut notifications).await;
             self.pods.forget(&self.id);
-            match self.look(UNNOTICED).await {
+            match self.reconnect(UNREPORTED_ATTEMPTS).await {
                 Some(found) => notifications = found,
                 None => return,
             }
@@ -121,15 +126,15 @@ impl Reach {
     }
 
     /// Looks for an earlier daemon's keeper and follows it. `found` receives the outcome.
-    pub(super) async fn recover(self, found: oneshot::Sender<Found>) {
+    pub(super) async fn recover(self, found: oneshot::Sender<KeeperRecovery>) {
         // Not ready until the keeper has answered. Recorded here, so that it cannot overwrite the answer.
         let why = Err("it has not answered yet".to_owned());
         let change = Change::Keeper(self.id.clone(), why);
         let _ = self.store.apply(change).await;
-        let notifications = self.look(0).await;
+        let notifications = self.reconnect(0).await;
         let outcome = match notifications {
-            Some(_) => Found::Adopted,
-            None => Found::Ended,
+            Some(_) => KeeperRecovery::Adopted,
+            None => KeeperRecovery::Ended,
         };
         // The waiting task may have given up.
         let _ = found.send(outcome);
@@ -139,7 +144,7 @@ impl Reach {
     }
 
     /// Applies a keeper's notifications to the store until the connection ends.
-    async fn take_in(&self, notifications: &mut Notifications) {
+    async fn apply_notifications(&self, notifications: &mut Notifications) {
         while let Some(notification) = notifications.recv().await {
             match notification {
                 Notification::Event(Event::Exited { container, exit }) => {
@@ -166,29 +171,29 @@ impl Reach {
         }
     }
 
-    /// Connects to the keeper and brings the store up to date; `None` if the keeper has ended. The first `unnoticed`
+    /// Connects to the keeper and brings the store up to date; `None` if the keeper has ended. The first `unreported`
     /// failed attempts are not reported.
-    async fn look(&self, unnoticed: u32) -> Option<Notifications> {
+    async fn reconnect(&self, unreported: u32) -> Option<Notifications> {
         let (mut pause, longest) = PAUSES;
         for attempt in 0.. {
             let directory = self.directory.clone();
-            let why = match blocking(move || reach(&directory)).await {
-                Reached::Ended => {
+            let why = match blocking(move || try_connect(&directory)).await {
+                ConnectOutcome::Ended => {
                     destroy_cgroups(&self.id, &self.store).await;
                     lose(&self.id, &self.directory, &self.store).await;
                     return None;
                 }
-                Reached::Not(why) => why,
-                Reached::Connected(stream) => match self.adopt(stream).await {
+                ConnectOutcome::Failed(why) => why,
+                ConnectOutcome::Connected(stream) => match self.adopt(stream).await {
                     Ok(notifications) => {
-                        self.note(Ok(())).await;
+                        self.record_reachability(Ok(())).await;
                         return Some(notifications);
                     }
                     Err(why) => why,
                 },
             };
-            if attempt >= unnoticed {
-                self.note(Err(why)).await;
+            if attempt >= unreported {
+                self.record_reachability(Err(why)).await;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(longest);
@@ -196,7 +201,7 @@ impl Reach {
         None
     }
 
-    async fn note(&self, reached: Result<(), String>) {
+    async fn record_reachability(&self, reached: Result<(), String>) {
         if let Err(why) = &reached {
             tracing::warn!(sandbox = self.id.short(), why, "failed to reach keeper");
         }
@@ -222,7 +227,7 @@ impl Reach {
                 Ok(other) => return Err(format!("it gave an unexpected answer: {other:?}")),
                 // It may be stopped. Keep waiting on this connection: another one would not be faster.
                 Err(failure) if failure.kind == FailureKind::Silent => {
-                    self.note(Err("it does not answer".to_owned())).await;
+                    self.record_reachability(Err("it does not answer".to_owned())).await;
                 }
                 Err(failure) => return Err(failure.to_string()),
             }
@@ -234,11 +239,11 @@ impl Reach {
             }
         }
         // No client has received the ID of a container that was being created.
-        let told_of = |id: &str| {
+        let known_to_client = |id: &str| {
             let known = state.containers.get(id);
             known.is_some_and(|c| c.state != ContainerState::Creating)
         };
-        for seen in containers.iter().filter(|c| !told_of(&c.container)) {
+        for seen in containers.iter().filter(|c| !known_to_client(&c.container)) {
             let container = seen.container.clone();
             let _ = keeper.call(Call::Forget { container }).await;
         }
@@ -248,29 +253,29 @@ impl Reach {
 }
 
 /// The outcome of an attempt to connect.
-enum Reached {
+enum ConnectOutcome {
     Connected(std::os::unix::net::UnixStream),
     /// The keeper has certainly ended.
     Ended,
-    Not(String),
+    Failed(String),
 }
 
-fn reach(directory: &Path) -> Reached {
+fn try_connect(directory: &Path) -> ConnectOutcome {
     match connect(directory) {
-        Ok(stream) => Reached::Connected(stream),
-        Err(error) => verdict(&error, liveness::of(directory)),
+        Ok(stream) => ConnectOutcome::Connected(stream),
+        Err(error) => classify_failure(&error, liveness::of(directory)),
     }
 }
 
 /// Classifies a failed connection: the keeper has ended only if both the error and its lock prove it.
-fn verdict(error: &io::Error, liveness: Liveness) -> Reached {
+fn classify_failure(error: &io::Error, liveness: Liveness) -> ConnectOutcome {
     let nothing_listens =
         matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
     let why = format!("failed to connect to its socket: {}", plain(error));
     match liveness {
-        Liveness::Ended if nothing_listens => Reached::Ended,
-        Liveness::Ended | Liveness::Running(_) => Reached::Not(why),
-        Liveness::Unknown(more) => Reached::Not(format!("{why}; {more}")),
+        Liveness::Ended if nothing_listens => ConnectOutcome::Ended,
+        Liveness::Ended | Liveness::Running(_) => ConnectOutcome::Failed(why),
+        Liveness::Unknown(more) => ConnectOutcome::Failed(format!("{why}; {more}")),
     }
 }
 
@@ -327,7 +332,7 @@ mod tests {
     ) {
         let place = tempfile::tempdir().unwrap();
         let (directory, _) = store::open(place.path()).unwrap();
-        let reach = Reach {
+        let link = KeeperLink {
             id: SandboxId::random(),
             directory: place.path().to_owned(),
             store: Store::start(directory, State::default()),
@@ -346,10 +351,10 @@ mod tests {
             let rest = keepers.read(&mut [0]).unwrap();
             (asked, rest)
         });
-        let adopted = reach.adopt(ours).await;
+        let adopted = link.adopt(ours).await;
         assert_eq!(adopted.as_ref().err().map(String::as_str), refused);
-        assert_eq!(reach.pods.get(&reach.id).is_some(), refused.is_none());
-        reach.pods.forget(&reach.id);
+        assert_eq!(link.pods.get(&link.id).is_some(), refused.is_none());
+        link.pods.forget(&link.id);
         drop(adopted);
         let (asked, rest) = tasks::spawn_blocking(|| keeper.join().unwrap()).await.unwrap();
         assert_eq!(String::from_utf8(asked).unwrap(), ASKED);
@@ -371,6 +376,6 @@ mod tests {
         #[case] ended: bool,
     ) {
         let error = io::Error::from_raw_os_error(errno);
-        assert_eq!(matches!(verdict(&error, liveness), Reached::Ended), ended);
+        assert_eq!(matches!(classify_failure(&error, liveness), ConnectOutcome::Ended), ended);
     }
 }
