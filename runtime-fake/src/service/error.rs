@@ -31,7 +31,7 @@ impl From<Error> for Status {
                     Code::Internal
                 }
             },
-            Error::NoUrl(UrlError::Full(_)) => Code::ResourceExhausted,
+            Error::NoUrl(UrlError::TooManyTokens(_)) => Code::ResourceExhausted,
             Error::NoUrl(UrlError::NotListening { .. }) => Code::FailedPrecondition,
             Error::Unable(_) | Error::NoNetwork(_) => Code::FailedPrecondition,
             Error::Timeout { .. } => Code::DeadlineExceeded,

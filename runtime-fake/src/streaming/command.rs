@@ -14,7 +14,7 @@ use tokio::{
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role as End};
 
 use super::{
-    negotiate::{Outcome, Spdy, Transport},
+    negotiate::{ResultFormat, Spdy, Transport},
     resize::Sizes,
     status::{ExitStatus, message},
     target::{AttachRequest, ExecRequest, Reader, Session, Size, Target, Writer},
@@ -29,7 +29,7 @@ pub(super) enum Command {
 
 /// The streams that a client requested.
 #[derive(Debug, Clone, Copy)]
-struct Wanted {
+struct RequestedStreams {
     stdin: bool,
     stdout: bool,
     stderr: bool,
@@ -37,13 +37,13 @@ struct Wanted {
 }
 
 impl Command {
-    fn wanted(&self) -> Wanted {
+    fn wanted(&self) -> RequestedStreams {
         match self {
             Self::Exec(r) => {
-                Wanted { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr, tty: r.tty }
+                RequestedStreams { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr, tty: r.tty }
             }
             Self::Attach(r) => {
-                Wanted { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr, tty: r.tty }
+                RequestedStreams { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr, tty: r.tty }
             }
         }
     }
@@ -61,13 +61,13 @@ impl Command {
 }
 
 /// The client's ends of a command's streams, in any protocol.
-struct Ends {
+struct ClientStreams {
     stdin: Option<Inlet>,
     stdout: Option<Outlet>,
     stderr: Option<Outlet>,
     resize: Option<Inlet>,
     error: Outlet,
-    outcome: Outcome,
+    outcome: ResultFormat,
 }
 
 /// Runs a command for the client at the other end of `io`, until either ends.
@@ -90,7 +90,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
             let socket = WebSocketStream::from_raw_socket(io, End::Server, config).await;
             let mut channels = Channels::new(socket, codec, half_close, Role::Server);
             let wanted = command.wanted();
-            let ends = Ends {
+            let streams = ClientStreams {
                 stdin: wanted.stdin.then(|| channels.inlet(0)),
                 stdout: wanted.stdout.then(|| channels.outlet(1)),
                 stderr: wanted.stderr.then(|| channels.outlet(2)),
@@ -100,9 +100,9 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
             };
             let talk = async {
                 // An empty message on the first output channel shows the client that it is connected.
-                let first = ends.stdout.as_ref().or(ends.stderr.as_ref());
-                let _ = first.unwrap_or(&ends.error).send(Bytes::new()).await;
-                run(command, ends, target).await;
+                let first = streams.stdout.as_ref().or(streams.stderr.as_ref());
+                let _ = first.unwrap_or(&streams.error).send(Bytes::new()).await;
+                run(command, streams, target).await;
             };
             super::drive(channels.run(), talk).await;
         }
@@ -118,8 +118,10 @@ async fn over_spdy<T: AsyncRead + AsyncWrite + Send>(
 ) {
     let (connection, streams, driver) = connect(io, Role::Server);
     let talk = async {
-        if let Some(ends) = gather(connection, streams, command.wanted(), spdy, creation).await {
-            run(command, ends, target).await;
+        if let Some(streams) =
+            accept_streams(connection, streams, command.wanted(), spdy, creation).await
+        {
+            run(command, streams, target).await;
         }
     };
     super::drive(driver.run(), talk).await;
@@ -127,14 +129,14 @@ async fn over_spdy<T: AsyncRead + AsyncWrite + Send>(
 
 /// Waits for the streams that the client must open. If some are missing at the timeout, the client gets an error
 /// if possible.
-async fn gather(
+async fn accept_streams(
     // Held until all streams are open: without it the connection would end.
     connection: Connection,
     mut streams: mpsc::Receiver<Stream>,
-    wanted: Wanted,
+    wanted: RequestedStreams,
     spdy: Spdy,
     creation: Duration,
-) -> Option<Ends> {
+) -> Option<ClientStreams> {
     let mut missing = vec!["error"];
     for (name, is_wanted) in [
         ("stdin", wanted.stdin),
@@ -164,7 +166,7 @@ async fn gather(
     let mut inlet = |name| have.remove(name).map(|stream| stream.inlet);
     let (stdin, resize) = (inlet("stdin"), inlet("resize"));
     let mut outlet = |name| have.remove(name).map(|stream| stream.outlet);
-    let ends = Ends {
+    let streams = ClientStreams {
         stdin,
         stdout: outlet("stdout"),
         stderr: outlet("stderr"),
@@ -173,37 +175,40 @@ async fn gather(
         outcome: spdy.outcome,
     };
     if in_time && missing.is_empty() {
-        return Some(ends);
+        return Some(streams);
     }
     let problem = format!(
         "the client did not open its streams within {} s: {} missing",
         creation.as_secs(),
         missing.join(", ")
     );
-    tell(ends.error, ends.outcome, &ExitStatus::Failed(problem)).await;
+    report_result(streams.error, streams.outcome, &ExitStatus::Failed(problem)).await;
     None
 }
 
-async fn tell(error: Outlet, outcome: Outcome, ending: &ExitStatus) {
+async fn report_result(error: Outlet, outcome: ResultFormat, ending: &ExitStatus) {
     if let Some(message) = message(outcome, ending) {
         let _ = error.send(message).await;
     }
     error.end().await;
 }
 
-async fn run(command: Command, ends: Ends, target: &dyn Target) {
+async fn run(command: Command, streams: ClientStreams, target: &dyn Target) {
     let (session, is_exec) = match command.start(target).await {
         Ok(started) => started,
-        Err(problem) => return tell(ends.error, ends.outcome, &ExitStatus::Failed(problem)).await,
+        Err(problem) => {
+            return report_result(streams.error, streams.outcome, &ExitStatus::Failed(problem))
+                .await;
+        }
     };
     let input = async {
-        tokio::join!(feed(ends.stdin, session.stdin), resize(ends.resize, session.resize),);
+        tokio::join!(feed(streams.stdin, session.stdin), resize(streams.resize, session.resize),);
         std::future::pending::<()>().await;
     };
     let output = async {
         let (.., ended) = tokio::join!(
-            drain(session.stdout, ends.stdout),
-            drain(session.stderr, ends.stderr),
+            drain(session.stdout, streams.stdout),
+            drain(session.stderr, streams.stderr),
             session.ended,
         );
         ended
@@ -218,7 +223,7 @@ async fn run(command: Command, ends: Ends, target: &dyn Target) {
         Ok(_) => ExitStatus::Over,
         Err(error) => ExitStatus::Failed(crate::chain(&error)),
     };
-    tell(ends.error, ends.outcome, &ending).await;
+    report_result(streams.error, streams.outcome, &ending).await;
 }
 
 /// Copies the client's input to a process. When the process stops reading, the rest is dropped, so that the

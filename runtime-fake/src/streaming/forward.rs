@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{negotiate::Transport, target::Target};
 use crate::id::SandboxId;
-use pairs::{Added, Pairs, Part};
+use pairs::{AddResult, Pairs, StreamKind};
 
 /// The pod to forward to.
 #[derive(Clone)]
@@ -91,7 +91,7 @@ async fn forwards(
     let mut pairs: Pairs<Stream> = Pairs::default();
     let mut forwards = JoinSet::new();
     loop {
-        let late = pairs.first().map(|first| Instant::from_std(first) + creation);
+        let late = pairs.oldest().map(|first| Instant::from_std(first) + creation);
         let stream = tokio::select! {
             stream = streams.recv() => match stream {
                 Some(stream) => stream,
@@ -99,8 +99,8 @@ async fn forwards(
             },
             Some(_) = forwards.join_next() => continue,
             () = until(late) => {
-                for (part, stream) in pairs.late(std::time::Instant::now(), creation) {
-                    if part == Part::Error {
+                for (part, stream) in pairs.take_expired(std::time::Instant::now(), creation) {
+                    if part == StreamKind::Error {
                         let text = "the stream for data was not opened in time";
                         let _ = stream.outlet.send(Bytes::from_static(text.as_bytes())).await;
                     }
@@ -110,7 +110,7 @@ async fn forwards(
             }
         };
         let header = |name| stream.headers.get(name);
-        let part = Part::named(header("streamType").unwrap_or_default());
+        let part = StreamKind::named(header("streamType").unwrap_or_default());
         let port: Option<u16> = header("port").and_then(|port| port.parse().ok());
         let (Some(part), Some(port @ 1..)) = (part, port) else {
             stream.outlet.abort().await;
@@ -118,13 +118,13 @@ async fn forwards(
         };
         let key = pairs::key(header("requestID"), part, stream.id);
         match pairs.add(key, part, stream, std::time::Instant::now()) {
-            Added::Pair { data, error } => {
+            AddResult::Pair { data, error } => {
                 let Stream { inlet, outlet, .. } = data;
                 let forward = forward(pod.clone(), port, inlet, outlet, error.outlet, true);
                 forwards.spawn(tasks::boxed(pod.tasks.track_future(forward)));
             }
-            Added::Half => {}
-            Added::Twice(stream) => stream.outlet.abort().await,
+            AddResult::Half => {}
+            AddResult::Duplicate(stream) => stream.outlet.abort().await,
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    http::{asked, welcome},
+    http::{handshake_headers, switching_protocols},
     negotiate::negotiate,
     resize::Sizes,
     token::Kind,
@@ -32,7 +32,7 @@ fn upgrade_request(data: &[u8]) {
         theirs.write_all(data).await.unwrap();
         theirs.shutdown().await.unwrap();
         let service = service_fn(async |request: hyper::Request<Incoming>| {
-            let wanted = asked(request.headers());
+            let wanted = handshake_headers(request.headers());
             for kind in [Kind::Exec, Kind::Attach, Kind::PortForward] {
                 if let Ok(agreed) = negotiate(kind, &wanted) {
                     let offered = wanted.stream_protocols.iter().chain(&wanted.websocket_protocols);
@@ -40,7 +40,7 @@ fn upgrade_request(data: &[u8]) {
                     let named = agreed.protocol.as_deref();
                     assert!(named.is_none_or(|name| words.any(|word| word == name)), "{agreed:?}");
                     assert!(wanted.upgrade.is_some());
-                    let _ = welcome(&agreed, request.headers());
+                    let _ = switching_protocols(&agreed, request.headers());
                 }
             }
             Ok::<_, Infallible>(Response::new(String::new()))

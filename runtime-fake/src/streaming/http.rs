@@ -29,7 +29,7 @@ use super::{
     Request, Streams,
     command::{self, Command},
     forward::{self, Pod},
-    negotiate::{Agreed, Asked, Refused, Transport, negotiate},
+    negotiate::{HandshakeHeaders, Negotiated, NegotiationError, Transport, negotiate},
     target::Target,
     watch,
 };
@@ -85,7 +85,7 @@ pub(super) async fn serve(
         let target = target.clone();
         connections.spawn(tasks::boxed(tasks.track_future(async move {
             if let Some(accepted) = accept_request(client, &streams, &entry).await {
-                hand_on(accepted, settings, target, pods).await;
+                serve_upgraded(accepted, settings, target, pods).await;
             }
         })));
     }
@@ -139,29 +139,35 @@ fn answer(
     streams: &Streams,
 ) -> (Response<String>, Option<Accepted>) {
     let Some(redeemed) = streams.redeem(request.uri().path()) else {
-        return (say(StatusCode::NOT_FOUND, String::new()), None);
+        return (text_response(StatusCode::NOT_FOUND, String::new()), None);
     };
     let headers = request.headers();
-    let agreed = match agree(&redeemed, headers) {
-        Ok(agreed) => agreed,
-        Err((status, text)) => return (say(status, text), None),
+    let negotiated = match negotiate_request(&redeemed, headers) {
+        Ok(negotiated) => negotiated,
+        Err((status, text)) => return (text_response(status, text), None),
     };
-    let response = welcome(&agreed, headers);
+    let response = switching_protocols(&negotiated, headers);
     let upgrade = hyper::upgrade::on(&mut request);
-    let accepted = Accepted { request: redeemed, transport: agreed.transport, upgrade };
+    let accepted = Accepted { request: redeemed, transport: negotiated.transport, upgrade };
     (response, Some(accepted))
 }
 
-fn agree(redeemed: &Request, headers: &HeaderMap) -> Result<Agreed, (StatusCode, String)> {
-    let agreed = negotiate(redeemed.kind(), &asked(headers)).map_err(|refused| {
-        let status = match refused {
-            Refused::NotAnUpgrade | Refused::BrokenHandshake => StatusCode::BAD_REQUEST,
-            Refused::UnknownProtocols { .. } => StatusCode::FORBIDDEN,
-        };
-        (status, refused.to_string())
-    })?;
+fn negotiate_request(
+    redeemed: &Request,
+    headers: &HeaderMap,
+) -> Result<Negotiated, (StatusCode, String)> {
+    let negotiated =
+        negotiate(redeemed.kind(), &handshake_headers(headers)).map_err(|refused| {
+            let status = match refused {
+                NegotiationError::NotAnUpgrade | NegotiationError::BrokenHandshake => {
+                    StatusCode::BAD_REQUEST
+                }
+                NegotiationError::UnknownProtocols { .. } => StatusCode::FORBIDDEN,
+            };
+            (status, refused.to_string())
+        })?;
     if let (Request::PortForward { ports, .. }, Transport::Channels { .. }) =
-        (redeemed, agreed.transport)
+        (redeemed, negotiated.transport)
         && !(1..=MAX_PORTS).contains(&ports.len())
     {
         let text = format!(
@@ -170,16 +176,16 @@ fn agree(redeemed: &Request, headers: &HeaderMap) -> Result<Agreed, (StatusCode,
         );
         return Err((StatusCode::BAD_REQUEST, text));
     }
-    Ok(agreed)
+    Ok(negotiated)
 }
 
-pub(super) fn asked(headers: &HeaderMap) -> Asked<'_> {
+pub(super) fn handshake_headers(headers: &HeaderMap) -> HandshakeHeaders<'_> {
     fn all<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
         let values = headers.get_all(name).into_iter();
         values.filter_map(|value| value.to_str().ok()).collect()
     }
     let one = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    Asked {
+    HandshakeHeaders {
         connection: all(headers, "connection"),
         upgrade: one(header::UPGRADE),
         stream_protocols: all(headers, STREAM_PROTOCOL),
@@ -189,17 +195,20 @@ pub(super) fn asked(headers: &HeaderMap) -> Asked<'_> {
     }
 }
 
-fn say(status: StatusCode, text: String) -> Response<String> {
+fn text_response(status: StatusCode, text: String) -> Response<String> {
     let mut response = Response::new(text);
     *response.status_mut() = status;
     response
 }
 
-pub(super) fn welcome(agreed: &Agreed, asked: &HeaderMap) -> Response<String> {
-    let mut response = say(StatusCode::SWITCHING_PROTOCOLS, String::new());
+pub(super) fn switching_protocols(
+    negotiated: &Negotiated,
+    request: &HeaderMap,
+) -> Response<String> {
+    let mut response = text_response(StatusCode::SWITCHING_PROTOCOLS, String::new());
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    let (upgrade, name) = match agreed.transport {
+    let (upgrade, name) = match negotiated.transport {
         Transport::Spdy(_) => ("SPDY/3.1", STREAM_PROTOCOL),
         Transport::Tunnelled(_) | Transport::Channels { .. } => {
             ("websocket", "sec-websocket-protocol")
@@ -207,10 +216,10 @@ pub(super) fn welcome(agreed: &Agreed, asked: &HeaderMap) -> Response<String> {
     };
     headers.insert(header::UPGRADE, HeaderValue::from_static(upgrade));
     // It is one of the supported protocols, which are valid header values.
-    if let Some(Ok(protocol)) = agreed.protocol.as_deref().map(HeaderValue::from_str) {
+    if let Some(Ok(protocol)) = negotiated.protocol.as_deref().map(HeaderValue::from_str) {
         headers.insert(name, protocol);
     }
-    if let Some(key) = asked.get(header::SEC_WEBSOCKET_KEY)
+    if let Some(key) = request.get(header::SEC_WEBSOCKET_KEY)
         && let Ok(accept) = HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
         && upgrade == "websocket"
     {
@@ -219,7 +228,7 @@ pub(super) fn welcome(agreed: &Agreed, asked: &HeaderMap) -> Response<String> {
     response
 }
 
-async fn hand_on(
+async fn serve_upgraded(
     accepted: Accepted,
     settings: Settings,
     target: Arc<dyn Target>,

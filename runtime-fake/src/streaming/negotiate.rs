@@ -11,7 +11,7 @@ use super::token::Kind;
 
 /// How the result of a command is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ResultFormat {
     /// As a Status in JSON, also on success (v4 and later).
     Json,
     /// As a message, on failure only.
@@ -26,20 +26,20 @@ pub(super) enum Transport {
     /// SPDY in WebSocket messages.
     Tunnelled(Spdy),
     /// WebSocket channels.
-    Channels { codec: Codec, half_close: bool, outcome: Outcome },
+    Channels { codec: Codec, half_close: bool, outcome: ResultFormat },
 }
 
 /// The stream protocol over SPDY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spdy {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: ResultFormat,
     /// Whether a client with a terminal opens a resize stream (v3 and later).
     pub(super) resize: bool,
 }
 
 /// The result of a negotiation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Agreed {
+pub(super) struct Negotiated {
     pub(super) transport: Transport,
     /// The protocol name to return to the client, if it offered any.
     pub(super) protocol: Option<String>,
@@ -47,7 +47,7 @@ pub(super) struct Agreed {
 
 /// Why a negotiation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum NegotiationError {
     #[error("this URL is for an upgrade to SPDY/3.1 or websocket")]
     NotAnUpgrade,
     #[error("none of the protocols {offered:?} is spoken here; these are: {spoken}")]
@@ -58,7 +58,7 @@ pub(super) enum Refused {
 
 /// The request headers that matter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Asked<'a> {
+pub(super) struct HandshakeHeaders<'a> {
     /// All values of Connection.
     pub(super) connection: Vec<&'a str>,
     pub(super) upgrade: Option<&'a str>,
@@ -97,21 +97,24 @@ fn channels(kind: Kind) -> &'static [&'static str] {
 }
 
 /// Selects the client's first protocol that is supported.
-pub(super) fn negotiate(kind: Kind, asked: &Asked<'_>) -> Result<Agreed, Refused> {
-    let upgrades = listed(&asked.connection).any(|word| word.eq_ignore_ascii_case("upgrade"));
-    let upgrade = asked.upgrade.filter(|_| upgrades).unwrap_or_default();
+pub(super) fn negotiate(
+    kind: Kind,
+    headers: &HandshakeHeaders<'_>,
+) -> Result<Negotiated, NegotiationError> {
+    let upgrades = listed(&headers.connection).any(|word| word.eq_ignore_ascii_case("upgrade"));
+    let upgrade = headers.upgrade.filter(|_| upgrades).unwrap_or_default();
     if upgrade.eq_ignore_ascii_case("SPDY/3.1") {
-        let offered: Vec<&str> = listed(&asked.stream_protocols).collect();
+        let offered: Vec<&str> = listed(&headers.stream_protocols).collect();
         return over_spdy(kind, &offered);
     }
     if upgrade.eq_ignore_ascii_case("websocket") {
-        if asked.websocket_version != Some("13") || asked.websocket_key.is_none() {
-            return Err(Refused::BrokenHandshake);
+        if headers.websocket_version != Some("13") || headers.websocket_key.is_none() {
+            return Err(NegotiationError::BrokenHandshake);
         }
-        let offered: Vec<&str> = listed(&asked.websocket_protocols).collect();
+        let offered: Vec<&str> = listed(&headers.websocket_protocols).collect();
         return over_websocket(kind, &offered);
     }
-    Err(Refused::NotAnUpgrade)
+    Err(NegotiationError::NotAnUpgrade)
 }
 
 /// The words of list headers.
@@ -120,62 +123,65 @@ fn listed<'a>(values: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
     words.map(str::trim).filter(|word| !word.is_empty())
 }
 
-fn over_spdy(kind: Kind, offered: &[&str]) -> Result<Agreed, Refused> {
+fn over_spdy(kind: Kind, offered: &[&str]) -> Result<Negotiated, NegotiationError> {
     if offered.is_empty() {
         // Old clients offer none and mean the first version.
-        let transport = Transport::Spdy(spoken_over_spdy("channel.k8s.io"));
+        let transport = Transport::Spdy(spdy_features("channel.k8s.io"));
         let protocol = None;
-        return Ok(Agreed { transport, protocol });
+        return Ok(Negotiated { transport, protocol });
     }
     let name = offered.iter().find(|name| spdy(kind).contains(name));
-    let name = name.ok_or_else(|| none_of(offered, spdy(kind).join(", ")))?;
-    Ok(Agreed {
-        transport: Transport::Spdy(spoken_over_spdy(name)),
+    let name = name.ok_or_else(|| unknown_protocols(offered, spdy(kind).join(", ")))?;
+    Ok(Negotiated {
+        transport: Transport::Spdy(spdy_features(name)),
         protocol: Some((*name).to_owned()),
     })
 }
 
-fn spoken_over_spdy(name: &str) -> Spdy {
+fn spdy_features(name: &str) -> Spdy {
     Spdy {
-        outcome: if name == V4 { Outcome::Json } else { Outcome::Text },
+        outcome: if name == V4 { ResultFormat::Json } else { ResultFormat::Text },
         resize: name == V4 || name == "v3.channel.k8s.io",
     }
 }
 
-fn over_websocket(kind: Kind, offered: &[&str]) -> Result<Agreed, Refused> {
+fn over_websocket(kind: Kind, offered: &[&str]) -> Result<Negotiated, NegotiationError> {
     if offered.is_empty() {
         let transport = channel_transport("channel.k8s.io");
         let protocol = None;
-        return Ok(Agreed { transport, protocol });
+        return Ok(Negotiated { transport, protocol });
     }
     for name in offered {
         let inner = name.strip_prefix(TUNNEL).filter(|name| spdy(kind).contains(name));
         let transport = match inner {
-            Some(inner) => Transport::Tunnelled(spoken_over_spdy(inner)),
+            Some(inner) => Transport::Tunnelled(spdy_features(inner)),
             None if channels(kind).contains(name) => channel_transport(name),
             None => continue,
         };
         let protocol = Some((*name).to_owned());
-        return Ok(Agreed { transport, protocol });
+        return Ok(Negotiated { transport, protocol });
     }
     let tunnelled = spdy(kind).iter().map(|name| format!("{TUNNEL}{name}"));
     let spoken = channels(kind).iter().map(ToString::to_string);
     let spoken: Vec<String> = spoken.chain(tunnelled).collect();
-    Err(none_of(offered, spoken.join(", ")))
+    Err(unknown_protocols(offered, spoken.join(", ")))
 }
 
 fn channel_transport(name: &str) -> Transport {
     Transport::Channels {
         codec: if name.contains("base64") { Codec::Base64 } else { Codec::Binary },
         half_close: name.starts_with("v5."),
-        outcome: if name.starts_with('v') { Outcome::Json } else { Outcome::Text },
+        outcome: if name.starts_with('v') { ResultFormat::Json } else { ResultFormat::Text },
     }
 }
 
 /// The offered protocols, truncated to fit into a message.
-fn none_of(offered: &[&str], spoken: String) -> Refused {
+fn unknown_protocols(offered: &[&str], spoken: String) -> NegotiationError {
     let short = |name: &&str| name.chars().take(64).collect();
-    Refused::UnknownProtocols { offered: offered.iter().take(8).map(short).collect(), spoken }
+    NegotiationError::UnknownProtocols {
+        offered: offered.iter().take(8).map(short).collect(),
+        spoken,
+    }
 }
 
 #[cfg(test)]
@@ -186,8 +192,8 @@ mod tests {
 
     use super::*;
 
-    fn asked<'a>(upgrade: &'a str, protocols: &[&'a str]) -> Asked<'a> {
-        Asked {
+    fn headers<'a>(upgrade: &'a str, protocols: &[&'a str]) -> HandshakeHeaders<'a> {
+        HandshakeHeaders {
             connection: vec!["keep-alive, Upgrade"],
             upgrade: Some(upgrade),
             stream_protocols: protocols.to_vec(),
@@ -197,17 +203,17 @@ mod tests {
         }
     }
 
-    const fn v(outcome: Outcome, resize: bool) -> Spdy {
+    const fn v(outcome: ResultFormat, resize: bool) -> Spdy {
         Spdy { outcome, resize }
     }
 
-    const fn c(codec: Codec, half_close: bool, outcome: Outcome) -> Transport {
+    const fn c(codec: Codec, half_close: bool, outcome: ResultFormat) -> Transport {
         Transport::Channels { codec, half_close, outcome }
     }
 
     use Codec::{Base64, Binary};
     use Kind::{Attach, Exec, PortForward};
-    use Outcome::{Json, Text};
+    use ResultFormat::{Json, Text};
 
     #[rstest]
     #[case::kubectl(Exec, "SPDY/3.1", &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"], Transport::Spdy(v(Json, true)), Some("v4.channel.k8s.io"))]
@@ -231,8 +237,8 @@ mod tests {
         #[case] protocol: Option<&str>,
     ) {
         let protocol = protocol.map(str::to_owned);
-        let agreed = negotiate(kind, &asked(upgrade, protocols));
-        assert_eq!(agreed, Ok(Agreed { transport, protocol }));
+        let negotiated = negotiate(kind, &headers(upgrade, protocols));
+        assert_eq!(negotiated, Ok(Negotiated { transport, protocol }));
     }
 
     #[rstest]
@@ -245,27 +251,27 @@ mod tests {
         #[case] upgrade: &str,
         #[case] protocols: &[&str],
     ) {
-        let refused = negotiate(kind, &asked(upgrade, protocols)).unwrap_err();
-        assert!(matches!(refused, Refused::UnknownProtocols { .. }), "{refused}");
+        let refused = negotiate(kind, &headers(upgrade, protocols)).unwrap_err();
+        assert!(matches!(refused, NegotiationError::UnknownProtocols { .. }), "{refused}");
     }
 
     #[test]
     fn negotiate_rejects_missing_upgrade() {
-        let none = Asked::default();
-        assert_eq!(negotiate(Exec, &none), Err(Refused::NotAnUpgrade));
-        assert_eq!(negotiate(Exec, &asked("h2c", &[])), Err(Refused::NotAnUpgrade));
-        let mut asked = asked("SPDY/3.1", &[]);
-        asked.connection = vec!["keep-alive"];
-        assert_eq!(negotiate(Exec, &asked), Err(Refused::NotAnUpgrade));
+        let none = HandshakeHeaders::default();
+        assert_eq!(negotiate(Exec, &none), Err(NegotiationError::NotAnUpgrade));
+        assert_eq!(negotiate(Exec, &headers("h2c", &[])), Err(NegotiationError::NotAnUpgrade));
+        let mut headers = headers("SPDY/3.1", &[]);
+        headers.connection = vec!["keep-alive"];
+        assert_eq!(negotiate(Exec, &headers), Err(NegotiationError::NotAnUpgrade));
     }
 
     #[test]
     fn negotiate_rejects_invalid_websocket_handshake() {
-        let mut old = asked("websocket", &[]);
+        let mut old = headers("websocket", &[]);
         old.websocket_version = Some("8");
-        assert_eq!(negotiate(Exec, &old), Err(Refused::BrokenHandshake));
-        let mut keyless = asked("websocket", &[]);
+        assert_eq!(negotiate(Exec, &old), Err(NegotiationError::BrokenHandshake));
+        let mut keyless = headers("websocket", &[]);
         keyless.websocket_key = None;
-        assert_eq!(negotiate(Exec, &keyless), Err(Refused::BrokenHandshake));
+        assert_eq!(negotiate(Exec, &keyless), Err(NegotiationError::BrokenHandshake));
     }
 }

@@ -8,7 +8,7 @@ use super::target::Size;
 const LONGEST: usize = 1024;
 
 #[derive(Deserialize)]
-struct Wire {
+struct SizeMessage {
     #[serde(rename = "Width")]
     width: u16,
     #[serde(rename = "Height")]
@@ -30,12 +30,13 @@ impl Sizes {
             return None;
         }
         self.rest.extend_from_slice(bytes);
-        let mut objects = serde_json::Deserializer::from_slice(&self.rest).into_iter::<Wire>();
+        let mut objects =
+            serde_json::Deserializer::from_slice(&self.rest).into_iter::<SizeMessage>();
         let mut latest = None;
         let mut taken = 0;
         loop {
             match objects.next() {
-                Some(Ok(Wire { width, height })) => {
+                Some(Ok(SizeMessage { width, height })) => {
                     latest = Some(Size { width, height });
                     taken = objects.byte_offset();
                 }

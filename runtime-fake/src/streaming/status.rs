@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use serde_json::json;
 
-use super::negotiate::Outcome;
+use super::negotiate::ResultFormat;
 
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,13 +18,13 @@ pub(super) enum ExitStatus {
 }
 
 /// The message to send; `None` for a success if only failures are reported.
-pub(super) fn message(outcome: Outcome, ending: &ExitStatus) -> Option<Bytes> {
+pub(super) fn message(outcome: ResultFormat, ending: &ExitStatus) -> Option<Bytes> {
     let text = match ending {
         ExitStatus::Code(0) | ExitStatus::Over => None,
         ExitStatus::Code(code) => Some(format!("command terminated with exit code {code}")),
         ExitStatus::Failed(problem) => Some(problem.clone()),
     };
-    if outcome == Outcome::Text {
+    if outcome == ResultFormat::Text {
         return text.map(Bytes::from);
     }
     let status = match (ending, text) {
@@ -71,7 +71,7 @@ mod tests {
         "details": {"causes": [{"message": "no such file"}]},
     }))]
     fn exit_status_encodes_as_json(#[case] ending: ExitStatus, #[case] status: Value) {
-        let message = message(Outcome::Json, &ending).unwrap();
+        let message = message(ResultFormat::Json, &ending).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&message).unwrap(), status);
     }
 
@@ -81,6 +81,6 @@ mod tests {
     #[case(ExitStatus::Code(3), Some("command terminated with exit code 3"))]
     #[case(ExitStatus::Failed("no such file".into()), Some("no such file"))]
     fn exit_status_encodes_as_text(#[case] ending: ExitStatus, #[case] text: Option<&'static str>) {
-        assert_eq!(message(Outcome::Text, &ending), text.map(Bytes::from));
+        assert_eq!(message(ResultFormat::Text, &ending), text.map(Bytes::from));
     }
 }

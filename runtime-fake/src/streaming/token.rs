@@ -19,14 +19,14 @@ const MAX: usize = 1000;
 #[error(
     "{MAX} URLs for exec, attach and port-forward wait to be used: use them, or ask again in a minute"
 )]
-pub(crate) struct Full;
+pub(crate) struct TooManyTokens;
 
 /// Why no URL can be issued.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UrlError {
     /// There are too many unused tokens.
     #[error(transparent)]
-    Full(#[from] Full),
+    TooManyTokens(#[from] TooManyTokens),
     /// The server could not bind its address.
     #[error("there is no stream server: it could not listen on {address}")]
     NotListening { address: SocketAddr, source: Arc<io::Error> },
@@ -69,12 +69,12 @@ impl<T> Tokens<T> {
         kind: Kind,
         request: T,
         now: Instant,
-    ) -> Result<(), Full> {
+    ) -> Result<(), TooManyTokens> {
         if self.0.len() >= MAX {
             self.0.retain(|_, (_, _, given)| fresh(*given, now));
         }
         if self.0.len() >= MAX {
-            return Err(Full);
+            return Err(TooManyTokens);
         }
         self.0.insert(token, (kind, request, now));
         Ok(())
@@ -159,7 +159,7 @@ mod tests {
         let now = Instant::now();
         let mut tokens = tokens(MAX, now);
         let more = |tokens: &mut Tokens<usize>, now| tokens.add("x".into(), Kind::Attach, 0, now);
-        assert_eq!(more(&mut tokens, now), Err(Full));
+        assert_eq!(more(&mut tokens, now), Err(TooManyTokens));
         assert_eq!(tokens.redeem("/exec/7", now), Some(7));
         assert_eq!(more(&mut tokens, now), Ok(()));
         // Expired tokens make room.

@@ -51,7 +51,7 @@ impl Watch {
 }
 
 impl Watched {
-    fn went(&self) {
+    fn record_traffic(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 }
@@ -70,7 +70,7 @@ impl AsyncRead for Watched {
         }
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
         if read.is_ready() {
-            self.went();
+            self.record_traffic();
         }
         read
     }
@@ -84,7 +84,7 @@ impl AsyncWrite for Watched {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
         if written.is_ready() {
-            self.went();
+            self.record_traffic();
         }
         written
     }
