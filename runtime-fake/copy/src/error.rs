@@ -2,7 +2,7 @@
 
 use std::io;
 
-use image::Problem;
+use image::ContentError;
 use rustix::io::Errno;
 
 /// Why a copy ended before it was complete. The files copied until then stay.
@@ -28,7 +28,7 @@ pub enum CopyError {
     },
     /// The archive is malformed, or its sender failed.
     #[error("the archive cannot be read")]
-    Archive(#[from] Problem),
+    Archive(#[from] ContentError),
     /// The archive's receiver failed.
     #[error("failed to write the archive")]
     Receiver(#[source] io::Error),

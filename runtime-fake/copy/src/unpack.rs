@@ -62,7 +62,7 @@ pub fn unpack(
     }
     unpacker.finish(&Names::new())?;
     io::copy(&mut archive.take(REST), &mut io::sink()).map_err(|source| {
-        CopyError::Archive(image::Problem::Io { doing: "read the archive".to_owned(), source })
+        CopyError::Archive(image::ContentError::Io { doing: "read the archive".to_owned(), source })
     })?;
     Ok(unpacker.notes)
 }
@@ -254,7 +254,7 @@ impl Unpacker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 read => read.map_err(|source| {
                     let doing = format!("read {:?} of the archive", crate::error::lossy(path));
-                    CopyError::Archive(image::Problem::Io { doing, source })
+                    CopyError::Archive(image::ContentError::Io { doing, source })
                 })?,
             };
             let bytes = self.buffer.get(..read).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! ◆ Errors of images: [`Problem`] for the content of an archive or image, [`ImageError`] for the callers of the store.
+//! ◆ Errors of images: [`ContentError`] for the content of an archive or image, [`ImageError`] for the callers of the store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use crate::formats::script::ScriptError;
 use image_reference::ReferenceError;
 mod registry;
 
-pub(crate) use registry::Fault;
+pub(crate) use registry::Retryability;
 pub use registry::{PullError, PullFailure};
 
 /// Why an archive, or an image in it, was refused. Nothing of it is stored.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
+pub enum ContentError {
     /// The data ends too early.
     #[error("{what} ends before it is complete")]
     Truncated {
@@ -199,19 +199,21 @@ pub enum Problem {
     },
 }
 
-impl Problem {
-    /// An adapter for `map_err`: the I/O error while `doing` something, or the [`Problem`] that an inner reader
+impl ContentError {
+    /// An adapter for `map_err`: the I/O error while `doing` something, or the [`ContentError`] that an inner reader
     /// wrapped in an [`io::Error`].
-    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Problem {
-        move |source| match source.downcast::<Problem>() {
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> ContentError {
+        move |source| match source.downcast::<ContentError>() {
             Ok(problem) => problem,
-            Err(source) => Problem::Io { doing: doing.into(), source },
+            Err(source) => ContentError::Io { doing: doing.into(), source },
         }
     }
 
     /// [`Self::io`] for an errno value.
-    pub(crate) fn errno<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Problem {
-        move |errno| Problem::Io { doing: doing.into(), source: errno.into() }
+    pub(crate) fn errno<E: Into<io::Error>>(
+        doing: impl Into<String>,
+    ) -> impl FnOnce(E) -> ContentError {
+        move |errno| ContentError::Io { doing: doing.into(), source: errno.into() }
     }
 
     /// Fails if `count` exceeds `limit`.
@@ -220,12 +222,12 @@ impl Problem {
         count: u64,
         limit: u64,
         unit: &'static str,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ContentError> {
         if count <= limit {
             return Ok(());
         }
         let what = what.into();
-        Err(Problem::TooMuch { what, limit, unit })
+        Err(ContentError::TooMuch { what, limit, unit })
     }
 
     /// Fails if the length is not the promised one.
@@ -233,11 +235,11 @@ impl Problem {
         what: impl Into<String>,
         expected: u64,
         actual: u64,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ContentError> {
         if expected == actual {
             return Ok(());
         }
-        Err(Problem::SizeDiffers { what: what.into(), expected, actual })
+        Err(ContentError::SizeDiffers { what: what.into(), expected, actual })
     }
 
     /// Fails if the digest is not the promised one.
@@ -245,11 +247,11 @@ impl Problem {
         what: impl Into<String>,
         expected: Digest,
         actual: Digest,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ContentError> {
         if expected == actual {
             return Ok(());
         }
-        Err(Problem::DigestDiffers { what: what.into(), expected, actual })
+        Err(ContentError::DigestDiffers { what: what.into(), expected, actual })
     }
 }
 
@@ -307,7 +309,7 @@ pub enum ImageError {
         /// The archive.
         path: PathBuf,
         /// Why.
-        source: Problem,
+        source: ContentError,
     },
     /// The pull from the registries failed.
     #[error(transparent)]
@@ -316,7 +318,7 @@ pub enum ImageError {
     #[error("could not unpack the image")]
     Unpack {
         /// The cause.
-        source: Problem,
+        source: ContentError,
     },
     /// The disk is full.
     #[error(
@@ -363,8 +365,8 @@ impl ImageError {
     /// The failed operation and the operating system's error, if there is one.
     fn cause(&self) -> Option<(String, &io::Error)> {
         match self {
-            Self::Archive { source: Problem::Io { doing, source }, .. }
-            | Self::Unpack { source: Problem::Io { doing, source } } => {
+            Self::Archive { source: ContentError::Io { doing, source }, .. }
+            | Self::Unpack { source: ContentError::Io { doing, source } } => {
                 Some((doing.clone(), source))
             }
             Self::Store { doing, path, source } => {

@@ -15,17 +15,18 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::error::Problem;
+use crate::error::ContentError;
 use crate::layer::blocks;
 use crate::layer::name::lossy;
 use crate::layer::whiteout::{self, Style};
 
 /// Copies `layers` (topmost first) into `into`.
-pub(crate) fn copy(layers: &[PathBuf], into: &Path, style: &Style) -> Result<(), Problem> {
-    fs::create_dir_all(into).map_err(Problem::io(format!("make directory {}", into.display())))?;
+pub(crate) fn copy(layers: &[PathBuf], into: &Path, style: &Style) -> Result<(), ContentError> {
+    fs::create_dir_all(into)
+        .map_err(ContentError::io(format!("make directory {}", into.display())))?;
     let open = |path: &Path| {
         rustix::fs::open(path, directory(), Mode::empty())
-            .map_err(Problem::errno(format!("open {}", path.display())))
+            .map_err(ContentError::errno(format!("open {}", path.display())))
     };
     let root = open(into)?;
     for layer in layers.iter().rev() {
@@ -56,7 +57,7 @@ struct Copier<'a> {
 
 impl Copier<'_> {
     /// Copies `from` over `to`. The depth is limited by [`Limits::depth`](super::Limits).
-    fn layer(&mut self, from: OwnedFd, to: OwnedFd) -> Result<(), Problem> {
+    fn layer(&mut self, from: OwnedFd, to: OwnedFd) -> Result<(), ContentError> {
         let mut path = Vec::new();
         let mut levels = vec![self.begin(from, to, &path)?];
         while let Some(level) = levels.last_mut() {
@@ -75,8 +76,8 @@ impl Copier<'_> {
         Ok(())
     }
 
-    fn begin(&self, from: OwnedFd, to: OwnedFd, path: &[u8]) -> Result<Level, Problem> {
-        let failed = || Problem::errno(format!("copy {:?}", lossy(path)));
+    fn begin(&self, from: OwnedFd, to: OwnedFd, path: &[u8]) -> Result<Level, ContentError> {
+        let failed = || ContentError::errno(format!("copy {:?}", lossy(path)));
         if self.style.is_opaque(&from) {
             for name in file_tree::names(&to).map_err(failed())? {
                 remove(&to, &name, path)?;
@@ -85,8 +86,8 @@ impl Copier<'_> {
         Ok(Level { names: file_tree::names(&from).map_err(failed())?, from, to, path: path.len() })
     }
 
-    fn finish(&self, level: &Level, path: &[u8]) -> Result<(), Problem> {
-        let failed = || Problem::errno(format!("copy {:?}", lossy(path)));
+    fn finish(&self, level: &Level, path: &[u8]) -> Result<(), ContentError> {
+        let failed = || ContentError::errno(format!("copy {:?}", lossy(path)));
         let Level { from, to, .. } = level;
         let stat = rustix::fs::fstat(from).map_err(failed())?;
         attributes(from, to).map_err(failed())?;
@@ -102,8 +103,8 @@ impl Copier<'_> {
         to: &OwnedFd,
         name: &[u8],
         path: &[u8],
-    ) -> Result<Option<(OwnedFd, OwnedFd)>, Problem> {
-        let failed = |path: &[u8]| Problem::errno(format!("copy {:?}", lossy(path)));
+    ) -> Result<Option<(OwnedFd, OwnedFd)>, ContentError> {
+        let failed = |path: &[u8]| ContentError::errno(format!("copy {:?}", lossy(path)));
         let stat =
             rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed(path))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -157,7 +158,7 @@ impl Copier<'_> {
                 set_time(to, name, &stat).map_err(failed(path))
             }
             FileType::Directory | FileType::Socket | FileType::Unknown => {
-                Err(Problem::Unsupported {
+                Err(ContentError::Unsupported {
                     what: format!("{:?}, which no layer of ours holds,", lossy(path)),
                 })
             }
@@ -172,8 +173,8 @@ impl Copier<'_> {
         name: &[u8],
         stat: &Stat,
         path: &[u8],
-    ) -> Result<(), Problem> {
-        let failed = || Problem::errno(format!("copy {:?}", lossy(path)));
+    ) -> Result<(), ContentError> {
+        let failed = || ContentError::errno(format!("copy {:?}", lossy(path)));
         let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let write =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -181,7 +182,7 @@ impl Copier<'_> {
         let file = rustix::fs::openat(to, name, write, Mode::RUSR | Mode::WUSR).map_err(failed())?;
         let (mut source, mut copy) = (File::from(from), File::from(file));
         data(&mut source, &mut copy, stat)
-            .map_err(Problem::io(format!("copy {:?}", lossy(path))))?;
+            .map_err(ContentError::io(format!("copy {:?}", lossy(path))))?;
         let (from, file) = (OwnedFd::from(source), OwnedFd::from(copy));
         self.own(to, name, stat).map_err(failed())?;
         attributes(&from, &file).map_err(failed())?;
@@ -225,10 +226,11 @@ fn data(from: &mut File, to: &mut File, stat: &Stat) -> io::Result<()> {
 }
 
 /// Removes an entry that an upper layer replaces.
-fn remove(parent: &OwnedFd, name: &[u8], path: &[u8]) -> Result<(), Problem> {
+fn remove(parent: &OwnedFd, name: &[u8], path: &[u8]) -> Result<(), ContentError> {
     let what = || format!("copy {:?}", lossy(path));
-    let name = CString::new(name).map_err(|error| Problem::io(what())(error.into()))?;
-    file_tree::remove_at(parent.as_fd(), &name).map_err(|error| Problem::io(what())(error.into()))
+    let name = CString::new(name).map_err(|error| ContentError::io(what())(error.into()))?;
+    file_tree::remove_at(parent.as_fd(), &name)
+        .map_err(|error| ContentError::io(what())(error.into()))
 }
 
 /// Copies the extended attributes that unpacking sets, except overlayfs's marks.

@@ -7,7 +7,7 @@ use image_reference::Reference;
 use serde_json::json;
 use tar::EntryType;
 
-use crate::error::Problem;
+use crate::error::ContentError;
 use crate::formats::archive::Archive;
 use crate::formats::archive_index;
 use crate::formats::digest::Digest;
@@ -266,10 +266,10 @@ fn archive(data: &[u8]) {
     let Ok(archive) = Archive::open(&path, directory.path(), &limits) else {
         return;
     };
-    let Ok(offers) = archive_index::offers(&archive, "it.tar", &limits) else {
+    let Ok(images) = archive_index::list_images(&archive, "it.tar", &limits) else {
         return;
     };
-    for each in &offers {
+    for each in &images {
         for name in &each.names {
             assert_eq!(name.to_string().parse(), Ok(name.clone()));
         }
@@ -307,11 +307,11 @@ fn documents(data: &[u8]) {
             assert!(descriptor.size <= limits.document_bytes);
         }
     };
-    let read: Result<Index, Problem> = resolve::json("it", data);
+    let read: Result<Index, ContentError> = resolve::json("it", data);
     read.iter().flat_map(|index| &index.manifests).for_each(content);
-    let read: Result<Manifest, Problem> = resolve::json("it", data);
+    let read: Result<Manifest, ContentError> = resolve::json("it", data);
     read.iter().for_each(|manifest| content(&manifest.config));
-    let read: Result<Configuration, Problem> = resolve::json("it", data);
+    let read: Result<Configuration, ContentError> = resolve::json("it", data);
     if let Ok(config) = read {
         let _ = ImageConfig::of(&config).user();
         let layers = config.rootfs.diff_ids.len();

@@ -21,10 +21,10 @@ use rustix::fs::{
 };
 
 use self::name::{Entry, Parts, lossy};
-use self::stack::{Implied, Stack};
+use self::stack::{ImpliedDirectory, Stack};
 pub(crate) use self::usage::{Usage, blocks};
 use self::whiteout::Style;
-use crate::error::Problem;
+use crate::error::ContentError;
 use crate::formats::limits::Budget;
 use crate::formats::tar_stream::{Kind, Member, Skip, TarReader};
 
@@ -38,7 +38,7 @@ pub(crate) fn unpack<R: Skip>(
     lowers: &[impl AsRef<Path>],
     style: &Style,
     budget: &Budget,
-) -> Result<Usage, Problem> {
+) -> Result<Usage, ContentError> {
     let stack = Stack::open(into, lowers, style, budget.limits.depth)?;
     let root = match stack.root_below() {
         Some(stat) => Directory::like(&stat),
@@ -94,7 +94,11 @@ impl Directory {
 }
 
 impl Unpacker<'_> {
-    fn entry<R: Skip>(&mut self, member: &Member, body: &mut TarReader<R>) -> Result<(), Problem> {
+    fn entry<R: Skip>(
+        &mut self,
+        member: &Member,
+        body: &mut TarReader<R>,
+    ) -> Result<(), ContentError> {
         self.budget.take_entry("the image")?;
         match name::classify(&member.path, self.budget.limits.depth)? {
             Entry::Bookkeeping => Ok(()),
@@ -102,9 +106,10 @@ impl Unpacker<'_> {
                 self.describe(Parts::new(), member);
                 self.set_attributes(&Parts::new(), member)
             }
-            Entry::Root => {
-                Err(Problem::Name { path: lossy(&member.path), why: "which is not a directory" })
-            }
+            Entry::Root => Err(ContentError::Name {
+                path: lossy(&member.path),
+                why: "which is not a directory",
+            }),
             Entry::Whiteout { parent, name } => self.whiteout(&parent, &name),
             Entry::Opaque { directory } => {
                 let at = self.resolve(&directory)?;
@@ -117,10 +122,10 @@ impl Unpacker<'_> {
         }
     }
 
-    fn resolve(&mut self, wanted: &Parts) -> Result<Parts, Problem> {
+    fn resolve(&mut self, wanted: &Parts) -> Result<Parts, ContentError> {
         let mut made = Vec::new();
         let at = self.stack.resolve(wanted, &mut made)?;
-        for Implied { parts, like } in made {
+        for ImpliedDirectory { parts, like } in made {
             let directory = match like {
                 Some(stat) => Directory::like(&stat),
                 None => Directory { mode: 0o755, owner: self.style.owner(0, 0), mtime: None },
@@ -132,7 +137,7 @@ impl Unpacker<'_> {
     }
 
     /// A whiteout hides names of lower layers only: an entry of this layer with the same name stays.
-    fn whiteout(&mut self, parent: &Parts, name: &[u8]) -> Result<(), Problem> {
+    fn whiteout(&mut self, parent: &Parts, name: &[u8]) -> Result<(), ContentError> {
         if self.stack.is_bottom() {
             return Ok(());
         }
@@ -144,8 +149,8 @@ impl Unpacker<'_> {
                 self.style.hide(&*directory, name)
             }
             Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                let inner =
-                    stack::enter(&*directory, name).map_err(Problem::errno("open a directory"))?;
+                let inner = stack::enter(&*directory, name)
+                    .map_err(ContentError::errno("open a directory"))?;
                 self.style.make_opaque(inner)
             }
             Some(_) => Ok(()),
@@ -158,7 +163,7 @@ impl Unpacker<'_> {
         name: &[u8],
         member: &Member,
         body: &mut TarReader<R>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ContentError> {
         let path = || lossy(&member.path);
         if member.kind == Kind::Char && member.device == (0, 0) {
             // A whiteout in overlayfs's own format.
@@ -182,7 +187,7 @@ impl Unpacker<'_> {
             // The last entry of a name wins, regardless of the kinds, as in containerd and docker.
             self.remove(&at, name, member)?;
         }
-        let failed = || Problem::errno(format!("unpack {:?}", path()));
+        let failed = || ContentError::errno(format!("unpack {:?}", path()));
         match member.kind {
             Kind::Directory => {
                 self.stack.make_directory(&at, name)?;
@@ -232,9 +237,9 @@ impl Unpacker<'_> {
         name: &[u8],
         member: &Member,
         body: &mut TarReader<R>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ContentError> {
         let path = || lossy(&member.path);
-        let failed = || Problem::errno(format!("unpack {:?}", path()));
+        let failed = || ContentError::errno(format!("unpack {:?}", path()));
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
@@ -248,7 +253,7 @@ impl Unpacker<'_> {
         } else {
             copy(body, &mut file, &mut self.buffer)
         }
-        .map_err(Problem::io(format!("unpack {:?}", path())))?;
+        .map_err(ContentError::io(format!("unpack {:?}", path())))?;
         let stat = rustix::fs::fstat(&file).map_err(failed())?;
         self.usage.file_bytes += member.size;
         self.usage.disk_bytes += blocks(&stat);
@@ -262,11 +267,11 @@ impl Unpacker<'_> {
     }
 
     /// Removes an entry of this layer, with everything below it.
-    fn remove(&mut self, at: &Parts, name: &[u8], member: &Member) -> Result<(), Problem> {
+    fn remove(&mut self, at: &Parts, name: &[u8], member: &Member) -> Result<(), ContentError> {
         let what = || format!("replace {:?}", lossy(&member.path));
         let directory = self.stack.directory(at)?;
         let removed = below(at, name);
-        self.usage.subtract(usage::of(&directory, name).map_err(Problem::errno(what()))?);
+        self.usage.subtract(usage::of(&directory, name).map_err(ContentError::errno(what()))?);
         self.stack.forget(&removed);
         let gone: Vec<Parts> = self
             .directories
@@ -278,17 +283,19 @@ impl Unpacker<'_> {
         for parts in gone {
             self.directories.remove(&parts);
         }
-        let name = CString::new(name).map_err(|error| Problem::io(what())(error.into()))?;
-        file_tree::remove_at(directory.as_fd(), &name).map_err(Problem::errno(what()))
+        let name = CString::new(name).map_err(|error| ContentError::io(what())(error.into()))?;
+        file_tree::remove_at(directory.as_fd(), &name).map_err(ContentError::errno(what()))
     }
 
     /// The directory and name that a hard link refers to: an earlier file of this layer, named relative to its root.
     /// `None` if it is a device node that was skipped.
-    fn hard_link_target(&mut self, member: &Member) -> Result<Option<Place>, Problem> {
-        let leads_out =
-            || Problem::LinkLeadsOut { path: lossy(&member.path), target: lossy(&member.link) };
+    fn hard_link_target(&mut self, member: &Member) -> Result<Option<Place>, ContentError> {
+        let leads_out = || ContentError::LinkLeadsOut {
+            path: lossy(&member.path),
+            target: lossy(&member.link),
+        };
         let mut parts = name::split(&member.link, self.budget.limits.depth).map_err(|problem| {
-            if matches!(problem, Problem::Name { .. }) { leads_out() } else { problem }
+            if matches!(problem, ContentError::Name { .. }) { leads_out() } else { problem }
         })?;
         if self.skipped.contains(&parts) {
             return Ok(None);
@@ -308,8 +315,8 @@ impl Unpacker<'_> {
         }
     }
 
-    fn bad_hard_link(&self, member: &Member) -> Problem {
-        Problem::HardLink { path: lossy(&member.path), target: lossy(&member.link) }
+    fn bad_hard_link(&self, member: &Member) -> ContentError {
+        ContentError::HardLink { path: lossy(&member.path), target: lossy(&member.link) }
     }
 
     /// Records a directory's attributes, to be set at the end.
@@ -319,23 +326,26 @@ impl Unpacker<'_> {
             .insert(parts, Directory { mode: member.mode, owner, mtime: Some(member.mtime) });
     }
 
-    fn set_attributes(&mut self, parts: &Parts, member: &Member) -> Result<(), Problem> {
+    fn set_attributes(&mut self, parts: &Parts, member: &Member) -> Result<(), ContentError> {
         if member.xattrs.is_empty() {
             return Ok(());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory =
             rustix::fs::openat(&*self.stack.directory(parts)?, ".", flags, Mode::empty())
-                .map_err(Problem::errno(format!("open {:?}", lossy(&member.path))))?;
+                .map_err(ContentError::errno(format!("open {:?}", lossy(&member.path))))?;
         self.attributes(directory, member)
     }
 
     /// Sets `user.…` attributes and file capabilities. Other attributes are specific to a machine (security labels, ACLs with its
     /// ids) and are skipped. Attributes of overlayfs are an attack and are refused.
-    fn attributes(&self, file: impl AsFd, member: &Member) -> Result<(), Problem> {
+    fn attributes(&self, file: impl AsFd, member: &Member) -> Result<(), ContentError> {
         for (name, value) in &member.xattrs {
             if name.starts_with("trusted.overlay.") || name.starts_with("user.overlay.") {
-                return Err(Problem::Attribute { path: lossy(&member.path), name: name.clone() });
+                return Err(ContentError::Attribute {
+                    path: lossy(&member.path),
+                    name: name.clone(),
+                });
             }
             let wanted = name.starts_with("user.") || name == "security.capability";
             if !wanted || name.contains('\0') {
@@ -350,23 +360,27 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    fn own(&self, parent: impl AsFd, name: &[u8], member: &Member) -> Result<(), Problem> {
+    fn own(&self, parent: impl AsFd, name: &[u8], member: &Member) -> Result<(), ContentError> {
         let Some(owner) = self.style.owner(member.uid, member.gid) else {
             return Ok(());
         };
         chown(parent, name, owner)
-            .map_err(Problem::errno(format!("give {:?} to its owner", lossy(&member.path))))
+            .map_err(ContentError::errno(format!("give {:?} to its owner", lossy(&member.path))))
     }
 
     /// Sets the attributes of directories, deepest first.
-    fn finish(mut self) -> Result<Usage, Problem> {
+    fn finish(mut self) -> Result<Usage, ContentError> {
         if let Some(first) = self.skipped.first() {
             let (first, count) = (lossy(&first.join(&b'/')), self.skipped.len());
             tracing::info!(first, count, "skipped the device nodes of a layer");
         }
         for (parts, directory) in std::mem::take(&mut self.directories).into_iter().rev() {
-            let failed =
-                || Problem::errno(format!("set the attributes of {:?}", lossy(&parts.join(&b'/'))));
+            let failed = || {
+                ContentError::errno(format!(
+                    "set the attributes of {:?}",
+                    lossy(&parts.join(&b'/'))
+                ))
+            };
             let fd = self.stack.directory(&parts)?;
             if let Some(owner) = directory.owner
                 && self.style.owner(0, 0).is_some()
@@ -385,14 +399,14 @@ impl Unpacker<'_> {
     }
 }
 
-fn check_symlink(member: &Member) -> Result<(), Problem> {
+fn check_symlink(member: &Member) -> Result<(), ContentError> {
     // The target of a link is not checked, because processes that follow it have the image's root as their root.
     let why = match &member.link[..] {
         [] => "a link to nothing",
         link if link.contains(&0) || link.len() > 4095 => "a link whose target is no path",
         _ => return Ok(()),
     };
-    Err(Problem::Name { path: lossy(&member.path), why })
+    Err(ContentError::Name { path: lossy(&member.path), why })
 }
 
 fn below(at: &Parts, name: &[u8]) -> Parts {
@@ -447,7 +461,7 @@ const MAJOR: u32 = (1 << 12) - 1;
 const MINOR: u32 = (1 << 20) - 1;
 
 /// The type of the node, and its device number.
-fn device_node(member: &Member) -> Result<(FileType, Dev), Problem> {
+fn device_node(member: &Member) -> Result<(FileType, Dev), ContentError> {
     let kind = match member.kind {
         Kind::Char => FileType::CharacterDevice,
         Kind::Block => FileType::BlockDevice,
@@ -460,7 +474,7 @@ fn device_node(member: &Member) -> Result<(FileType, Dev), Problem> {
     };
     let (major, minor) = member.device;
     if major > MAJOR || minor > MINOR {
-        return Err(Problem::DeviceNumber { path: lossy(&member.path) });
+        return Err(ContentError::DeviceNumber { path: lossy(&member.path) });
     }
     Ok((kind, rustix::fs::makedev(major, minor)))
 }

@@ -36,7 +36,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use self::error::{ImageError, Problem, PullError, PullFailure};
+pub use self::error::{ContentError, ImageError, PullError, PullFailure};
 pub use self::formats::digest::{Digest, DigestError};
 pub use self::formats::limits::Limits;
 pub use self::formats::record::{ImageConfig, ImageId, ImageRecord, UserName};

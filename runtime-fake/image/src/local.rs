@@ -23,7 +23,7 @@ const BEHAVE: &str = "crib.local/behave";
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Whether `reference` names the host's image.
-pub(crate) fn is_meant(reference: &Reference) -> bool {
+pub(crate) fn is_host_image(reference: &Reference) -> bool {
     let by_tag = reference.repository == REPOSITORY && reference.digest.is_none();
     by_tag && reference.tag.as_deref() == Some("latest")
 }

@@ -12,13 +12,13 @@ mod endpoint;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod peer;
+mod pull_limiter;
 mod resolve;
 mod retry;
 mod session;
 mod settings;
 mod token;
 mod transport;
-mod turns;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::error::{ImageError, Problem, PullError, PullFailure};
+use crate::error::{ContentError, ImageError, PullError, PullFailure};
 use crate::formats::digest::Digest;
 use crate::formats::record::ImageId;
 use crate::formats::resolve::{LayerSource, Resolved};
@@ -38,15 +38,15 @@ use crate::store::commit::Named;
 use crate::store::import::{Failure, Opened, Source};
 
 pub use credentials::Login;
-use download::{Download, Downloads, Tail, Wanted};
+use download::{BlobRequest, Download, DownloadReader, Downloads};
 use endpoint::endpoints;
 pub use endpoint::{Endpoint, named_by_call};
+use pull_limiter::PullLimiter;
 use session::Session;
 pub use settings::{
     Credentials, EVERY_HOST, Host, Mirror, MirrorError, Registries, Rewrite, Secret,
 };
 use transport::Transport;
-use turns::Turns;
 
 /// Pulls images into one store.
 pub struct Puller {
@@ -55,7 +55,7 @@ pub struct Puller {
     downloads: Arc<Downloads>,
     tasks: TaskTracker,
     stopping: CancellationToken,
-    turns: Turns,
+    limiter: PullLimiter,
 }
 
 impl std::fmt::Debug for Puller {
@@ -92,7 +92,7 @@ impl Puller {
             store,
             tasks,
             stopping,
-            turns: Turns::new(),
+            limiter: PullLimiter::new(),
         }
     }
 
@@ -115,12 +115,12 @@ impl Puller {
         let cancelled = self.stopping.child_token();
         let _guard: DropGuard = cancelled.clone().drop_guard();
         let pulling = async {
-            let _turn = self.turns.next(pod).await;
+            let _permit = self.limiter.acquire(pod).await;
             let places = only.map_or_else(
                 || endpoints(&self.transport.settings, reference),
                 |place| vec![place],
             );
-            self.anywhere(places, reference, login, before, &cancelled).await
+            self.pull_from_first(places, reference, login, before, &cancelled).await
         };
         tokio::select! {
             pulled = pulling => pulled.map_err(|error| error.or_full(self.store.root())),
@@ -128,7 +128,7 @@ impl Puller {
         }
     }
 
-    async fn anywhere(
+    async fn pull_from_first(
         &self,
         places: Vec<Endpoint>,
         reference: &Reference,
@@ -137,32 +137,32 @@ impl Puller {
         cancelled: &CancellationToken,
     ) -> Result<ImageId, ImageError> {
         let began = Instant::now();
-        let mut missed = before;
+        let mut errors = before;
         let last = places.len().saturating_sub(1);
         for (i, endpoint) in places.into_iter().enumerate() {
             let host = endpoint.host.clone();
-            match self.at(endpoint, reference, login, cancelled).await {
+            match self.pull_from(endpoint, reference, login, cancelled).await {
                 Ok(id) => {
                     let ms = began.elapsed().as_millis();
                     tracing::info!(image = %reference, %id, registry = host, ms, "pulled");
                     return Ok(id);
                 }
                 Err(AttemptError::Store(error)) => return Err(error),
-                Err(AttemptError::Registry(error)) if i < last && error.is_the_registrys() => {
+                Err(AttemptError::Registry(error)) if i < last && error.may_succeed_elsewhere() => {
                     let error = transport::chain(&error);
                     tracing::warn!(image = %reference, registry = host, error, "mirror failed, trying the next one");
-                    missed.push(error);
+                    errors.push(error);
                 }
                 Err(AttemptError::Registry(error)) => {
-                    return Err(failure(reference, missed, error));
+                    return Err(failure(reference, errors, error));
                 }
             }
         }
         // There is always at least one endpoint.
-        Err(failure(reference, missed, PullError::Cancelled))
+        Err(failure(reference, errors, PullError::Cancelled))
     }
 
-    async fn at(
+    async fn pull_from(
         &self,
         endpoint: Endpoint,
         reference: &Reference,
@@ -176,51 +176,56 @@ impl Puller {
         let named = Named { target, by_digest: true, wanted: reference.clone() };
         let (store, known) = (self.store.clone(), named.clone());
         if let Some(id) =
-            self.blocking(move || store.known(&known)).await?.map_err(AttemptError::Store)?
+            self.blocking(move || store.add_name(&known)).await?.map_err(AttemptError::Store)?
         {
             return Ok(id);
         }
         let image = resolve::image(&session, document, target, &limits).await?;
-        match self.bring_in(&session, image.clone(), named.clone(), cancelled).await {
+        match self.download_and_unpack(&session, image.clone(), named.clone(), cancelled).await {
             // Another pull started the download, with its credentials: retry with this pull's own.
-            Err((_, true)) => {
-                self.bring_in(&session, image, named, cancelled).await.map_err(|(missed, _)| missed)
-            }
-            other => other.map_err(|(missed, _)| missed),
+            Err((_, true)) => self
+                .download_and_unpack(&session, image, named, cancelled)
+                .await
+                .map_err(|(error, _)| error),
+            other => other.map_err(|(error, _)| error),
         }
     }
 
     /// Downloads and unpacks the image. An error also reports whether another pull's download was involved.
-    async fn bring_in(
+    async fn download_and_unpack(
         &self,
         session: &Arc<Session>,
         image: Resolved,
         named: Named,
         cancelled: &CancellationToken,
     ) -> Result<ImageId, (AttemptError, bool)> {
-        let arriving = Arc::new(Arriving {
+        let layers = Arc::new(LayerDownloads {
             session: session.clone(),
             slots: Arc::new(Semaphore::new(self.transport.settings.parallel_layers)),
-            begun: Mutex::default(),
+            started: Mutex::default(),
             cancelled: cancelled.clone(),
             handle: tokio::runtime::Handle::current(),
         });
-        for layer in self.store.missing(&image) {
-            arriving.begin(&self.downloads, &layer).map_err(|error| (error.into(), false))?;
+        for layer in self.store.missing_layers(&image) {
+            layers.begin(&self.downloads, &layer).map_err(|error| (error.into(), false))?;
         }
         let (store, source, downloads) =
-            (self.store.clone(), arriving.clone(), self.downloads.clone());
+            (self.store.clone(), layers.clone(), self.downloads.clone());
         let taken = self.blocking(move || {
-            store.take_in(&image, &named, &Arrivals { arriving: &source, downloads: &downloads })
+            store.commit_image(
+                &image,
+                &named,
+                &DownloadSource { layers: &source, downloads: &downloads },
+            )
         });
         let taken = taken.await.map_err(|error| (error.into(), false))?;
-        let foreign = arriving.had_foreign();
+        let foreign = layers.joined_foreign();
         taken.map_err(|failure| match failure {
-            Failure::Archive(Problem::Lost { source }) => {
-                let again = foreign && source.is_the_registrys();
+            Failure::Archive(ContentError::Lost { source }) => {
+                let again = foreign && source.may_succeed_elsewhere();
                 (AttemptError::Registry(*source), again)
             }
-            Failure::Archive(problem @ Problem::Io { .. }) => {
+            Failure::Archive(problem @ ContentError::Io { .. }) => {
                 (AttemptError::Store(ImageError::Unpack { source: problem }), false)
             }
             Failure::Archive(problem) => {
@@ -247,28 +252,28 @@ fn failure(reference: &Reference, before: Vec<String>, source: PullError) -> Ima
 }
 
 /// The layers of one image that are being downloaded.
-struct Arriving {
+struct LayerDownloads {
     session: Arc<Session>,
     slots: Arc<Semaphore>,
-    begun: Mutex<Begun>,
+    started: Mutex<StartedDownloads>,
     cancelled: CancellationToken,
     handle: tokio::runtime::Handle,
 }
 
 #[derive(Default)]
-struct Begun {
+struct StartedDownloads {
     downloads: HashMap<Digest, Arc<Download>>,
     foreign: bool,
 }
 
-impl Arriving {
-    fn begun(&self) -> std::sync::MutexGuard<'_, Begun> {
+impl LayerDownloads {
+    fn started(&self) -> std::sync::MutexGuard<'_, StartedDownloads> {
         // It is consistent at every instant, so a poisoned lock is harmless.
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn had_foreign(&self) -> bool {
-        self.begun().foreign
+    fn joined_foreign(&self) -> bool {
+        self.started().foreign
     }
 
     /// Starts or joins the download of a layer.
@@ -279,38 +284,38 @@ impl Arriving {
     ) -> Result<Arc<Download>, PullError> {
         let Some((digest, size)) = layer.digest.zip(layer.size) else {
             let what = "a layer without a digest".to_owned();
-            return Err(self.session.peer.content(Problem::Unsupported { what }));
+            return Err(self.session.peer.content(ContentError::Unsupported { what }));
         };
-        let mut begun = self.begun();
-        if let Some(download) = begun.downloads.get(&digest) {
+        let mut started = self.started();
+        if let Some(download) = started.downloads.get(&digest) {
             return Ok(download.clone());
         }
         let (download, foreign) =
-            downloads.join(Wanted { digest, size }, &self.session, &self.slots)?;
-        begun.foreign |= foreign;
-        begun.downloads.insert(digest, download.clone());
+            downloads.join(BlobRequest { digest, size }, &self.session, &self.slots)?;
+        started.foreign |= foreign;
+        started.downloads.insert(digest, download.clone());
         Ok(download)
     }
 }
 
 /// The source from which the store reads layers.
-struct Arrivals<'a> {
-    arriving: &'a Arriving,
+struct DownloadSource<'a> {
+    layers: &'a LayerDownloads,
     downloads: &'a Downloads,
 }
 
-impl Source for Arrivals<'_> {
-    fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, Problem> {
-        let lost = |error| Problem::Lost { source: Box::new(error) };
-        let download = self.arriving.begin(self.downloads, layer).map_err(lost)?;
+impl Source for DownloadSource<'_> {
+    fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, ContentError> {
+        let lost = |error| ContentError::Lost { source: Box::new(error) };
+        let download = self.layers.begin(self.downloads, layer).map_err(lost)?;
         // The reader is its last user, unless the image has the layer twice.
         if let Some(digest) = layer.digest {
-            self.arriving.begun().downloads.remove(&digest);
+            self.layers.started().downloads.remove(&digest);
         }
-        let Arriving { cancelled, handle, .. } = self.arriving;
+        let LayerDownloads { cancelled, handle, .. } = self.layers;
         let ended = cancelled.child_token();
         Ok(Opened {
-            reader: Box::new(Tail::new(download, ended.clone(), handle.clone())),
+            reader: Box::new(DownloadReader::new(download, ended.clone(), handle.clone())),
             size: layer.size.unwrap_or(0),
             verified: true,
             abandon: Box::new(move || ended.cancel()),

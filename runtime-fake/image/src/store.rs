@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex};
 use file_tree::Trash;
 use image_reference::Reference;
 
-use crate::error::{ImageError, Problem};
+use crate::error::{ContentError, ImageError};
 use crate::formats::archive::Archive;
-use crate::formats::archive_index::{self, Offer};
+use crate::formats::archive_index::{self, ArchivedImage};
 use crate::formats::digest::Digest;
 use crate::formats::limits::{Budget, Limits};
 use crate::formats::platform::Platform;
@@ -202,8 +202,8 @@ impl ImageStore {
                     continue;
                 }
             };
-            if let Some(offer) = archive_index::find(&scan.offers, &wanted, &Platform::here()) {
-                return self.import(path, scan.opened, offer, &wanted).map_err(|failure| {
+            if let Some(archived) = archive_index::find(&scan.images, &wanted, &Platform::here()) {
+                return self.import(path, scan.opened, archived, &wanted).map_err(|failure| {
                     match failure {
                         Failure::Archive(problem) => refuse(problem),
                         Failure::Store(error) => error,
@@ -228,7 +228,7 @@ impl ImageStore {
         let Some(tag) = wanted.as_tag() else {
             return Ok(None);
         };
-        if local::is_meant(wanted) {
+        if local::is_host_image(wanted) {
             return Ok(Some(Embedded { tag, script: None }));
         }
         if let Some(named) = self.scripts.iter().find(|named| named.name == *wanted) {
@@ -246,20 +246,23 @@ impl ImageStore {
         &self,
         path: &Path,
         opened: Option<Archive>,
-        offer: &Offer,
+        archived: &ArchivedImage,
         wanted: &Reference,
     ) -> Result<ImageId, Failure> {
-        let _guard = self.images.acquire(offer.target);
-        let named =
-            Named { target: offer.target, by_digest: offer.by_digest, wanted: wanted.clone() };
-        if let Some(id) = self.known(&named)? {
+        let _guard = self.images.acquire(archived.target);
+        let named = Named {
+            target: archived.target,
+            by_digest: archived.by_digest,
+            wanted: wanted.clone(),
+        };
+        if let Some(id) = self.add_name(&named)? {
             return Ok(id);
         }
         let archive = match opened {
             Some(archive) => archive,
             None => Archive::open(path, &self.places.tmp(), &self.limits)?,
         };
-        let image = archive_index::resolve(&archive, offer, &Platform::here(), &self.limits)?;
+        let image = archive_index::resolve(&archive, archived, &Platform::here(), &self.limits)?;
         self.add(&image, &named, &archive)
     }
 
@@ -334,7 +337,7 @@ impl ImageStore {
     pub fn copy(&self, lower: &[PathBuf], into: &Path) -> Result<(), ImageError> {
         flatten::copy(lower, into, &self.style).map_err(|problem| {
             // Keep the kind, so that a full disk is recognised.
-            let kind = if let Problem::Io { source, .. } = &problem {
+            let kind = if let ContentError::Io { source, .. } = &problem {
                 source.kind()
             } else {
                 std::io::ErrorKind::Other
@@ -345,8 +348,13 @@ impl ImageStore {
 
     /// Unpacks the uncompressed layer in `tar` into the empty directory `into`, above the unpacked layers `lowers`:
     /// restores a container's changes to its image.
-    pub fn put_back(&self, tar: File, lowers: &[PathBuf], into: &Path) -> Result<(), Problem> {
-        let reader = SeekFile::new(tar).map_err(Problem::io("read the layer".to_owned()))?;
+    pub fn apply_diff(
+        &self,
+        tar: File,
+        lowers: &[PathBuf],
+        into: &Path,
+    ) -> Result<(), ContentError> {
+        let reader = SeekFile::new(tar).map_err(ContentError::io("read the layer".to_owned()))?;
         let reader = TarReader::new(reader, "the layer", self.limits.extension_bytes);
         let budget = Budget::new(&self.limits);
         layer::unpack(reader, into, lowers, &self.style, &budget).map(drop)

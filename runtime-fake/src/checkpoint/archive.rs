@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use image::{Kind, Problem, SeekFile, TarReader};
+use image::{ContentError, Kind, SeekFile, TarReader};
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags},
     io::Errno,
@@ -122,8 +122,8 @@ pub(crate) enum CheckpointError {
 impl CheckpointError {
     /// Whether the archive or the operating system is at fault: `what` is the operation, and `wrong` describes the
     /// invalid archive.
-    pub(crate) fn of(problem: Problem, what: &'static str, wrong: &str) -> Self {
-        if let Problem::Io { source, .. } = problem {
+    pub(crate) fn of(problem: ContentError, what: &'static str, wrong: &str) -> Self {
+        if let ContentError::Io { source, .. } = problem {
             if source.kind() != io::ErrorKind::UnexpectedEof {
                 return Self::Io { what, source };
             }

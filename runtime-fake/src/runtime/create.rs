@@ -161,8 +161,8 @@ impl Runtime {
         };
         make_directories(&directory, &plan)?;
         if let (Some(from), Some(program)) = (from, ready) {
-            let put_back = self.put_back(from, program, &plan).await;
-            plan.restore = Some(put_back.inspect_err(|_| self.discard(&directory))?);
+            let prepared = self.prepare_restore(from, program, &plan).await;
+            plan.restore = Some(prepared.inspect_err(|_| self.discard(&directory))?);
         }
         if let (Some(path), Some(filter)) = (&plan.process.seccomp, filter) {
             fs::write(path, filter).map_err(io("write the container's seccomp filter"))?;
@@ -229,7 +229,7 @@ impl Runtime {
             return Err(unexpected(&outcome).into());
         };
         if let Some(restore) = restore
-            && let Err(error) = self.put_back_shm(&restore, &directory, pid).await
+            && let Err(error) = self.restore_shm(&restore, &directory, pid).await
         {
             let container = id.to_string();
             pod.keeper.call(Call::Forget { container }).await?;

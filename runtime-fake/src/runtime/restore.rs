@@ -166,7 +166,7 @@ impl Runtime {
     }
 
     /// Restores a container's files.
-    pub(super) async fn put_back(
+    pub(super) async fn prepare_restore(
         &self,
         from: Checkpoint,
         program: PathBuf,
@@ -184,8 +184,8 @@ impl Runtime {
             if let RootPlan::Layers(lower) = &plan.root {
                 let file = fs::File::open(&diff).map_err(io("open the container's files"))?;
                 let upper = plan.directory.join("layer/upper");
-                let put_back = images.put_back(file, lower, &upper);
-                put_back.map_err(|problem| {
+                let applied = images.apply_diff(file, lower, &upper);
+                applied.map_err(|problem| {
                     let what = "put back what the container had changed in its image";
                     let wrong = format!("{} of the checkpoint is wrong", checkpoint::DIFF);
                     CheckpointError::of(problem, what, &wrong)
@@ -208,7 +208,7 @@ impl Runtime {
     }
 
     /// Restores the pod's shared memory, through the root of process `pid`, unless another container has restored it.
-    pub(super) async fn put_back_shm(
+    pub(super) async fn restore_shm(
         &self,
         restore: &RestorePlan,
         directory: &Path,
@@ -226,7 +226,7 @@ impl Runtime {
                 return Ok(());
             }
             // The directory was created for this container's pod, and has no lower layers.
-            images.put_back(tar, &[], &at).map_err(|problem| {
+            images.apply_diff(tar, &[], &at).map_err(|problem| {
                 let wrong = format!("{} of the checkpoint is wrong", checkpoint::SHM);
                 CheckpointError::of(problem, what, &wrong).into()
             })

@@ -4,7 +4,7 @@ use std::io;
 
 use file_copy::CopyError;
 use image::PullError;
-use image::{ImageError, Problem};
+use image::{ContentError, ImageError};
 use keeper::kernel::failure::FailureKind;
 use network::{NetError, cni::CniError};
 use tonic::{Code, Status};
@@ -128,10 +128,10 @@ fn image(error: &ImageError) -> Code {
         ImageError::NotFound { .. }
         | ImageError::NotFoundUnreadable { .. }
         | ImageError::Absent { .. } => Code::NotFound,
-        ImageError::Archive { source: Problem::Io { source, .. }, .. }
+        ImageError::Archive { source: ContentError::Io { source, .. }, .. }
         | ImageError::Store { source, .. } => system(source.kind()),
         ImageError::Full { .. } => Code::ResourceExhausted,
-        ImageError::Unpack { source: Problem::Io { source, .. } } => system(source.kind()),
+        ImageError::Unpack { source: ContentError::Io { source, .. } } => system(source.kind()),
         ImageError::Registry(failure) => pull(&failure.source),
         // A retry fails until the archive changes.
         ImageError::Archive { .. } | ImageError::Unpack { .. } => Code::FailedPrecondition,

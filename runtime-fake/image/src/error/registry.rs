@@ -4,17 +4,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Problem;
+use super::ContentError;
 
 /// Whether a request that failed is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum Retryability {
     /// The request would fail again.
-    Final,
+    Permanent,
     /// The connection broke, or the registry has a temporary error (5xx).
-    Passing,
+    Transient,
     /// Too many requests, or overload, with the delay from `Retry-After`.
-    Busy(Option<Duration>),
+    Throttled(Option<Duration>),
 }
 
 /// Why a pull from one registry failed.
@@ -111,7 +111,7 @@ pub enum PullError {
         /// The image.
         image: String,
         /// The reason.
-        source: Arc<Problem>,
+        source: Arc<ContentError>,
     },
     /// The registry sent nothing until the timeout.
     #[error("registry {host} sent nothing for {} s while {doing}: the pull was given up", .patience.as_secs_f32())]
@@ -158,10 +158,10 @@ fn said(text: &str) -> String {
 
 impl PullError {
     /// Whether a retry may succeed.
-    pub(crate) fn fault(&self) -> Fault {
+    pub(crate) fn retryability(&self) -> Retryability {
         match self {
-            Self::Broken { .. } => Fault::Passing,
-            Self::ServerError { after, .. } => Fault::Busy(*after),
+            Self::Broken { .. } => Retryability::Transient,
+            Self::ServerError { after, .. } => Retryability::Throttled(*after),
             Self::Unreachable { .. }
             | Self::Unauthenticated { .. }
             | Self::Denied { .. }
@@ -172,12 +172,12 @@ impl PullError {
             | Self::Credentials { .. }
             | Self::Settings { .. }
             | Self::Io { .. }
-            | Self::Cancelled => Fault::Final,
+            | Self::Cancelled => Retryability::Permanent,
         }
     }
 
     /// Whether another registry that has the image may succeed.
-    pub(crate) fn is_the_registrys(&self) -> bool {
+    pub(crate) fn may_succeed_elsewhere(&self) -> bool {
         !matches!(self, Self::Io { .. } | Self::Cancelled)
     }
 }

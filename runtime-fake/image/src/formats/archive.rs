@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::error::Problem;
+use crate::error::ContentError;
 use crate::formats::limits::{Budget, Limits};
 use crate::formats::stream::{Counting, Decoder, Metered};
 use crate::formats::tar_stream::{Kind, SeekFile, Sequential, TarReader};
@@ -26,12 +26,12 @@ pub(crate) enum Archive {
 }
 
 /// Reads the beginning of the tar file at `path`, compressed or not: an empty file, or one of another format, is an error.
-pub(crate) fn probe(path: &Path, limits: &Limits) -> Result<(), Problem> {
+pub(crate) fn probe(path: &Path, limits: &Limits) -> Result<(), ContentError> {
     let what = "the archive";
-    let file = open_file(path).map_err(Problem::io(format!("open {}", path.display())))?;
+    let file = open_file(path).map_err(ContentError::io(format!("open {}", path.display())))?;
     let decoder = Sequential(Decoder::new(file, what)?);
     let first = TarReader::new(decoder, what, limits.extension_bytes).next_member()?;
-    first.map(drop).ok_or(Problem::NoImages)
+    first.map(drop).ok_or(ContentError::NoImages)
 }
 
 /// Where a member of a tar file is.
@@ -70,7 +70,7 @@ impl Read for Blob {
         }
         let n = self.file.read_at(&mut buffer[..most], self.at)?;
         if n == 0 {
-            return Err(io::Error::other(Problem::Truncated { what: self.name.clone() }));
+            return Err(io::Error::other(ContentError::Truncated { what: self.name.clone() }));
         }
         self.at += n as u64;
         self.left -= n as u64;
@@ -81,30 +81,31 @@ impl Read for Blob {
 impl Archive {
     /// Opens the archive at `path`. A compressed tar file is decompressed into an unnamed file in `spool`, within the
     /// limits.
-    pub(crate) fn open(path: &Path, spool: &Path, limits: &Limits) -> Result<Self, Problem> {
+    pub(crate) fn open(path: &Path, spool: &Path, limits: &Limits) -> Result<Self, ContentError> {
         let what = "the archive";
         let opening = || format!("open {}", path.display());
-        let file = open_file(path).map_err(Problem::io(opening()))?;
-        let kind = file.metadata().map_err(Problem::io(opening()))?;
+        let file = open_file(path).map_err(ContentError::io(opening()))?;
+        let kind = file.metadata().map_err(ContentError::io(opening()))?;
         if kind.is_dir() {
             return Ok(Self::Directory(path.to_owned()));
         }
         if !kind.is_file() {
-            return Err(Problem::Unsupported {
+            return Err(ContentError::Unsupported {
                 what: "an archive that is neither a file nor a directory".to_owned(),
             });
         }
         let budget = Budget::new(limits);
-        let (counting, counter) = Counting::new(file.try_clone().map_err(Problem::io(opening()))?);
+        let (counting, counter) =
+            Counting::new(file.try_clone().map_err(ContentError::io(opening()))?);
         let decoder = Decoder::new(counting, what)?;
         let file = if decoder.is_plain() {
             file
         } else {
             let mut to = tempfile::tempfile_in(spool)
-                .map_err(Problem::io("make a file to decompress into"))?;
+                .map_err(ContentError::io("make a file to decompress into"))?;
             let mut from = Metered::new(decoder, &budget, Some(counter), what);
             io::copy(&mut from, &mut to)
-                .map_err(Problem::io(format!("decompress {}", path.display())))?;
+                .map_err(ContentError::io(format!("decompress {}", path.display())))?;
             to
         };
         let members = table(&file, &budget)?;
@@ -120,8 +121,8 @@ impl Archive {
     }
 
     /// Opens the member `name`, which must not lead out of the archive.
-    pub(crate) fn blob(&self, name: &str) -> Result<Blob, Problem> {
-        let missing = || Problem::Missing { name: name.to_owned() };
+    pub(crate) fn blob(&self, name: &str) -> Result<Blob, ContentError> {
+        let missing = || ContentError::Missing { name: name.to_owned() };
         if lexical(name).as_deref() != Some(name) {
             return Err(missing());
         }
@@ -132,9 +133,10 @@ impl Archive {
                     if absent.contains(&source.kind()) {
                         return missing();
                     }
-                    Problem::Io { doing: format!("open {name}"), source }
+                    ContentError::Io { doing: format!("open {name}"), source }
                 })?;
-                let metadata = file.metadata().map_err(Problem::io(format!("look at {name}")))?;
+                let metadata =
+                    file.metadata().map_err(ContentError::io(format!("look at {name}")))?;
                 if !metadata.is_file() {
                     return Err(missing());
                 }
@@ -146,8 +148,9 @@ impl Archive {
                     match place {
                         Place::Link(target) => place = members.get(target).ok_or_else(missing)?,
                         Place::Bytes { offset, size } => {
-                            let file =
-                                file.try_clone().map_err(Problem::io("open the archive again"))?;
+                            let file = file
+                                .try_clone()
+                                .map_err(ContentError::io("open the archive again"))?;
                             return Ok(Blob {
                                 file,
                                 at: *offset,
@@ -163,11 +166,11 @@ impl Archive {
     }
 
     /// Reads a document, within the limit for documents.
-    pub(crate) fn document(&self, name: &str, limits: &Limits) -> Result<Vec<u8>, Problem> {
+    pub(crate) fn document(&self, name: &str, limits: &Limits) -> Result<Vec<u8>, ContentError> {
         let mut blob = self.blob(name)?;
-        Problem::within(name, blob.size(), limits.document_bytes, "bytes")?;
+        ContentError::within(name, blob.size(), limits.document_bytes, "bytes")?;
         let mut bytes = Vec::new();
-        blob.read_to_end(&mut bytes).map_err(Problem::io(format!("read {name}")))?;
+        blob.read_to_end(&mut bytes).map_err(ContentError::io(format!("read {name}")))?;
         Ok(bytes)
     }
 }
@@ -177,15 +180,15 @@ fn open_file(path: &Path) -> io::Result<File> {
     fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)
 }
 
-fn table(file: &File, budget: &Budget) -> Result<BTreeMap<String, Place>, Problem> {
-    let again = file.try_clone().map_err(Problem::io("open the archive again"))?;
-    let source = SeekFile::new(again).map_err(Problem::io("read the archive"))?;
+fn table(file: &File, budget: &Budget) -> Result<BTreeMap<String, Place>, ContentError> {
+    let again = file.try_clone().map_err(ContentError::io("open the archive again"))?;
+    let source = SeekFile::new(again).map_err(ContentError::io("read the archive"))?;
     let mut reader = TarReader::new(source, "the archive", budget.limits.extension_bytes);
     let mut members = BTreeMap::new();
     while let Some(member) = reader.next_member()? {
         budget.take_entry("the archive")?;
         let name = String::from_utf8_lossy(&member.path).into_owned();
-        let refuse = |why| Problem::Name { path: name.clone(), why };
+        let refuse = |why| ContentError::Name { path: name.clone(), why };
         let place = match member.kind {
             Kind::File => Place::Bytes { offset: member.offset, size: member.size },
             Kind::HardLink | Kind::Symlink => {
@@ -198,18 +201,19 @@ fn table(file: &File, budget: &Budget) -> Result<BTreeMap<String, Place>, Proble
                     .then(|| lexical(&format!("{base}{target}")))
                     .flatten();
                 Place::Link(
-                    inside.ok_or_else(|| Problem::LinkLeadsOut { path: name.clone(), target })?,
+                    inside
+                        .ok_or_else(|| ContentError::LinkLeadsOut { path: name.clone(), target })?,
                 )
             }
             Kind::Directory => continue,
-            Kind::Char | Kind::Block => return Err(Problem::Device { path: name }),
+            Kind::Char | Kind::Block => return Err(ContentError::Device { path: name }),
             Kind::Sparse => {
-                return Err(Problem::Unsupported {
+                return Err(ContentError::Unsupported {
                     what: format!("{name:?}, a sparse file in an image archive,"),
                 });
             }
             Kind::Fifo => {
-                return Err(Problem::Unsupported {
+                return Err(ContentError::Unsupported {
                     what: format!("{name:?}, a fifo in an image archive,"),
                 });
             }
@@ -220,7 +224,7 @@ fn table(file: &File, budget: &Budget) -> Result<BTreeMap<String, Place>, Proble
         let key = lexical(&name).filter(|_| !name.split('/').any(|part| part == ".."));
         let key = key.ok_or_else(|| refuse("which leads out of the archive"))?;
         if members.insert(key, place).is_some() {
-            return Err(Problem::Twice { name });
+            return Err(ContentError::Twice { name });
         }
     }
     Ok(members)

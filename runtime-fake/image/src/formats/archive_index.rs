@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use image_reference::Reference;
 use serde::Deserialize;
 
-use crate::error::Problem;
+use crate::error::ContentError;
 use crate::formats::archive::Archive;
 use crate::formats::digest::Digest;
 use crate::formats::limits::Limits;
@@ -20,7 +20,7 @@ const NAMES: u64 = 10_000;
 
 /// One image in an archive.
 #[derive(Debug, Clone)]
-pub(crate) struct Offer {
+pub(crate) struct ArchivedImage {
     /// Full names (`repository:tag`), possibly several.
     pub(crate) names: Vec<Reference>,
     /// Digest of the document that the name refers to: index, manifest, or configuration in a docker archive.
@@ -47,21 +47,21 @@ struct DockerImage {
 }
 
 /// Lists the images in `archive`. `file_name` replaces a missing repository name.
-pub(crate) fn offers(
+pub(crate) fn list_images(
     archive: &Archive,
     file_name: &str,
     limits: &Limits,
-) -> Result<Vec<Offer>, Problem> {
+) -> Result<Vec<ArchivedImage>, ContentError> {
     let mut out = Vec::new();
     let has_index = archive.has("index.json");
     let has_docker = archive.has("manifest.json");
     if !has_index && !has_docker {
-        return Err(Problem::NoImages);
+        return Err(ContentError::NoImages);
     }
     if has_index {
         let index: Index = json("index.json", &archive.document("index.json", limits)?)?;
         for descriptor in &index.manifests {
-            out.push(Offer {
+            out.push(ArchivedImage {
                 names: oci_names(descriptor, file_name),
                 target: resolve::digest(descriptor)?,
                 by_digest: true,
@@ -70,12 +70,12 @@ pub(crate) fn offers(
         }
     }
     if has_docker {
-        let known = |r: &Reference, out: &[Offer]| out.iter().any(|o| o.names.contains(r));
+        let known = |r: &Reference, out: &[ArchivedImage]| out.iter().any(|o| o.names.contains(r));
         let images: Vec<DockerImage> =
             json("manifest.json", &archive.document("manifest.json", limits)?)?;
         let tags = images.iter().filter_map(|image| image.repo_tags.as_ref());
         let count = tags.map(|tags| tags.len() as u64).sum();
-        Problem::within("manifest.json", count, NAMES, "names")?;
+        ContentError::within("manifest.json", count, NAMES, "names")?;
         let oci = out.clone();
         for image in images {
             let tags = image.repo_tags.clone().unwrap_or_default();
@@ -86,26 +86,31 @@ pub(crate) fn offers(
             // `docker save` describes each image in both formats; prefer the index, which has digests.
             names.retain(|name| !known(name, &oci));
             let target = Digest::of(&docker_config(archive, &image, limits)?);
-            out.push(Offer { names, target, by_digest: false, source: Source::Docker(image) });
+            out.push(ArchivedImage {
+                names,
+                target,
+                by_digest: false,
+                source: Source::Docker(image),
+            });
         }
     }
     unambiguous(&out)?;
     Ok(out)
 }
 
-fn unambiguous(offers: &[Offer]) -> Result<(), Problem> {
+fn unambiguous(images: &[ArchivedImage]) -> Result<(), ContentError> {
     let mut seen: BTreeMap<&Reference, (Digest, Option<&formats::Platform>)> = BTreeMap::new();
-    for offer in offers {
-        let platform = match &offer.source {
+    for archived in images {
+        let platform = match &archived.source {
             Source::Oci(descriptor) => descriptor.platform.as_ref(),
             Source::Docker(_) => None,
         };
-        for name in &offer.names {
-            let one = (offer.target, platform);
+        for name in &archived.names {
+            let one = (archived.target, platform);
             // One name for several platforms is a multi-platform image without a nested index.
             match seen.insert(name, one) {
                 Some(other) if other.0 != one.0 && (other.1.is_none() || other.1 == one.1) => {
-                    return Err(Problem::Ambiguous { name: name.to_string() });
+                    return Err(ContentError::Ambiguous { name: name.to_string() });
                 }
                 Some(_) | None => {}
             }
@@ -130,22 +135,22 @@ fn oci_names(descriptor: &Descriptor, file_name: &str) -> Vec<Reference> {
 
 /// Finds the image that `wanted` names; of several, the one for `platform`.
 pub(crate) fn find<'a>(
-    offers: &'a [Offer],
+    images: &'a [ArchivedImage],
     wanted: &Reference,
     platform: &Platform,
-) -> Option<&'a Offer> {
-    let named = |offer: &&Offer| match &wanted.digest {
+) -> Option<&'a ArchivedImage> {
+    let named = |archived: &&ArchivedImage| match &wanted.digest {
         Some(digest) => {
-            let repository = offer.names.iter().any(|name| name.repository == wanted.repository);
-            offer.by_digest && repository && offer.target.to_string() == *digest
+            let repository = archived.names.iter().any(|name| name.repository == wanted.repository);
+            archived.by_digest && repository && archived.target.to_string() == *digest
         }
-        None => offer.names.contains(wanted),
+        None => archived.names.contains(wanted),
     };
-    let fits = |offer: &&Offer| match &offer.source {
+    let fits = |archived: &&ArchivedImage| match &archived.source {
         Source::Oci(descriptor) => platform.rank(descriptor).is_some(),
         Source::Docker(_) => true,
     };
-    let mut all = offers.iter().filter(named);
+    let mut all = images.iter().filter(named);
     let first = all.clone().next();
     all.find(fits).or(first)
 }
@@ -153,11 +158,11 @@ pub(crate) fn find<'a>(
 /// Resolves an image to its configuration and layers, verifying every document on the way.
 pub(crate) fn resolve(
     archive: &Archive,
-    offer: &Offer,
+    archived: &ArchivedImage,
     platform: &Platform,
     limits: &Limits,
-) -> Result<Resolved, Problem> {
-    match &offer.source {
+) -> Result<Resolved, ContentError> {
+    match &archived.source {
         Source::Oci(descriptor) => resolve_oci(archive, descriptor, platform, limits),
         Source::Docker(image) => resolve_docker(archive, image, limits),
     }
@@ -168,7 +173,7 @@ fn resolve_oci(
     descriptor: &Descriptor,
     platform: &Platform,
     limits: &Limits,
-) -> Result<Resolved, Problem> {
+) -> Result<Resolved, ContentError> {
     let fetch = |descriptor: &Descriptor| {
         let digest = resolve::wanted(descriptor, limits)?;
         let bytes = archive.document(&resolve::member_of(&digest), limits)?;
@@ -193,7 +198,7 @@ fn resolve_docker(
     archive: &Archive,
     image: &DockerImage,
     limits: &Limits,
-) -> Result<Resolved, Problem> {
+) -> Result<Resolved, ContentError> {
     let config_bytes = docker_config(archive, image, limits)?;
     let id = Digest::of(&config_bytes);
     let config: Configuration = json(&image.config, &config_bytes)?;
@@ -213,11 +218,11 @@ fn docker_config(
     archive: &Archive,
     image: &DockerImage,
     limits: &Limits,
-) -> Result<Vec<u8>, Problem> {
+) -> Result<Vec<u8>, ContentError> {
     let bytes = archive.document(&image.config, limits)?;
     let stem = image.config.rsplit('/').next().unwrap_or_default();
     if let Ok(expected) = Digest::from_hex(stem.strip_suffix(".json").unwrap_or(stem)) {
-        Problem::same_digest(&image.config, expected, Digest::of(&bytes))?;
+        ContentError::same_digest(&image.config, expected, Digest::of(&bytes))?;
     }
     Ok(bytes)
 }

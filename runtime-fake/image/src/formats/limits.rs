@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::error::Problem;
+use crate::error::ContentError;
 
 /// Limits on one image, against resource exhaustion. Every field is an inclusive maximum.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,16 +58,16 @@ impl Budget {
     }
 
     /// Takes `n` bytes from the budget; fails if it is exhausted.
-    pub(crate) fn take_bytes(&self, n: u64, what: &str) -> Result<(), Problem> {
+    pub(crate) fn take_bytes(&self, n: u64, what: &str) -> Result<(), ContentError> {
         self.check_bytes(n, what)?;
         self.bytes.set(self.bytes.get() - n);
         Ok(())
     }
 
     /// Fails if `n` more bytes would exceed the budget: checks declared sizes before anything is read or written.
-    pub(crate) fn check_bytes(&self, n: u64, what: &str) -> Result<(), Problem> {
+    pub(crate) fn check_bytes(&self, n: u64, what: &str) -> Result<(), ContentError> {
         if n > self.bytes.get() {
-            return Err(Problem::TooMuch {
+            return Err(ContentError::TooMuch {
                 what: what.to_owned(),
                 limit: self.limits.unpacked_bytes,
                 unit: "unpacked bytes",
@@ -77,8 +77,8 @@ impl Budget {
     }
 
     /// Takes one entry from the budget; fails if it is exhausted.
-    pub(crate) fn take_entry(&self, what: &str) -> Result<(), Problem> {
-        let left = self.entries.get().checked_sub(1).ok_or_else(|| Problem::TooMuch {
+    pub(crate) fn take_entry(&self, what: &str) -> Result<(), ContentError> {
+        let left = self.entries.get().checked_sub(1).ok_or_else(|| ContentError::TooMuch {
             what: what.to_owned(),
             limit: self.limits.entries,
             unit: "entries",

@@ -1,6 +1,6 @@
 //! ◆ PAX extended headers (POSIX.1-2017, pax): records that override fields of a tar header.
 
-use crate::error::Problem;
+use crate::error::ContentError;
 use crate::formats::sparse::SparseHeaders;
 
 /// The extensions for the next member.
@@ -19,8 +19,8 @@ pub(crate) struct Extensions {
 
 impl Extensions {
     /// PAX records: `<length> <key>=<value>\n`, where the length counts the whole record.
-    pub(crate) fn read(&mut self, mut records: &[u8], at: u64) -> Result<(), Problem> {
-        let broken = || Problem::Header { at, why: "a broken PAX record" };
+    pub(crate) fn read(&mut self, mut records: &[u8], at: u64) -> Result<(), ContentError> {
+        let broken = || ContentError::Header { at, why: "a broken PAX record" };
         while !records.is_empty() {
             let space = records.iter().position(|b| *b == b' ').ok_or_else(broken)?;
             let length: usize =

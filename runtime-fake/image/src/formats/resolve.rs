@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use crate::error::Problem;
+use crate::error::ContentError;
 use crate::formats::digest::Digest;
 use crate::formats::limits::Limits;
 use crate::formats::platform::Platform;
@@ -74,7 +74,7 @@ impl<'a> Walk<'a> {
         digest: Digest,
         media_type: &str,
         bytes: Vec<u8>,
-    ) -> Result<Next, Problem> {
+    ) -> Result<Next, ContentError> {
         let name = format!("manifest {digest}");
         if !is_index(media_type, &name, &bytes)? {
             let read: formats::Manifest = json(&name, &bytes)?;
@@ -83,7 +83,7 @@ impl<'a> Walk<'a> {
         }
         self.indexes += 1;
         let what = format!("index {digest}");
-        Problem::within(what, self.indexes, INDEX_DEPTH, "nested indexes")?;
+        ContentError::within(what, self.indexes, INDEX_DEPTH, "nested indexes")?;
         let index: Index = json(&name, &bytes)?;
         let chosen = choose(&index.manifests, self.platform)?.clone();
         Ok(Next::Document(Box::new(chosen)))
@@ -97,14 +97,18 @@ impl Manifest {
     }
 
     /// Resolves the image with its configuration, which the caller has fetched and verified.
-    pub(crate) fn image(self, config_bytes: Vec<u8>, limits: &Limits) -> Result<Resolved, Problem> {
+    pub(crate) fn image(
+        self,
+        config_bytes: Vec<u8>,
+        limits: &Limits,
+    ) -> Result<Resolved, ContentError> {
         let id = digest(self.config())?;
         let config: Configuration = json(&format!("configuration {id}"), &config_bytes)?;
         let layers = &self.read.layers;
         let diff_ids = diff_ids(&config, layers.len(), limits)?;
         let sizes = layers.iter().map(|layer| layer.size);
         let bytes = sizes.fold(0u64, u64::saturating_add);
-        Problem::within("the image", bytes, limits.unpacked_bytes, "bytes")?;
+        ContentError::within("the image", bytes, limits.unpacked_bytes, "bytes")?;
         let layers = layers.iter().zip(diff_ids).map(|(layer, diff_id)| {
             let digest = digest(layer)?;
             Ok(LayerSource {
@@ -118,30 +122,33 @@ impl Manifest {
             id,
             config,
             config_bytes,
-            layers: layers.collect::<Result<_, Problem>>()?,
+            layers: layers.collect::<Result<_, ContentError>>()?,
             manifest: Some((self.digest, self.bytes)),
         })
     }
 }
 
 /// The digest in a descriptor; fails if the document is too large to fetch.
-pub(crate) fn wanted(descriptor: &Descriptor, limits: &Limits) -> Result<Digest, Problem> {
+pub(crate) fn wanted(descriptor: &Descriptor, limits: &Limits) -> Result<Digest, ContentError> {
     let digest = digest(descriptor)?;
     let what = format!("document {digest}");
-    Problem::within(what, descriptor.size, limits.document_bytes, "bytes")?;
+    ContentError::within(what, descriptor.size, limits.document_bytes, "bytes")?;
     Ok(digest)
 }
 
 /// Checks that the bytes match a descriptor.
-pub(crate) fn verify(bytes: &[u8], descriptor: &Descriptor) -> Result<(), Problem> {
+pub(crate) fn verify(bytes: &[u8], descriptor: &Descriptor) -> Result<(), ContentError> {
     let expected = digest(descriptor)?;
     let what = format!("document {expected}");
-    Problem::same_size(&what, descriptor.size, bytes.len() as u64)?;
-    Problem::same_digest(what, expected, Digest::of(bytes))
+    ContentError::same_size(&what, descriptor.size, bytes.len() as u64)?;
+    ContentError::same_digest(what, expected, Digest::of(bytes))
 }
 
 /// The manifest that this machine runs best; among equals, the first.
-fn choose<'a>(manifests: &'a [Descriptor], platform: &Platform) -> Result<&'a Descriptor, Problem> {
+fn choose<'a>(
+    manifests: &'a [Descriptor],
+    platform: &Platform,
+) -> Result<&'a Descriptor, ContentError> {
     let ranked = manifests.iter().filter_map(|m| Some((platform.rank(m)?, m)));
     let best = ranked.min_by_key(|(rank, _)| *rank);
     best.map(|(_, manifest)| manifest).ok_or_else(|| {
@@ -154,7 +161,7 @@ fn choose<'a>(manifests: &'a [Descriptor], platform: &Platform) -> Result<&'a De
         });
         let offered: Vec<String> = offered.collect();
         let offered = if offered.is_empty() { "nothing".to_owned() } else { offered.join(", ") };
-        Problem::Platform { wanted: platform.architecture.to_owned(), offered }
+        ContentError::Platform { wanted: platform.architecture.to_owned(), offered }
     })
 }
 
@@ -171,10 +178,11 @@ struct Form {
 
 /// Whether the document is an index rather than a manifest. A document that could be read as both is refused
 /// (distribution-spec GHSA-mc8v-mgrf-8f4m).
-fn is_index(media_type: &str, name: &str, bytes: &[u8]) -> Result<bool, Problem> {
+fn is_index(media_type: &str, name: &str, bytes: &[u8]) -> Result<bool, ContentError> {
     let form: Form = json(name, bytes)?;
     let kind = form.media_type.as_deref().unwrap_or(media_type);
-    let unsupported = |what: &str| Err(Problem::Unsupported { what: format!("{name}, {what},") });
+    let unsupported =
+        |what: &str| Err(ContentError::Unsupported { what: format!("{name}, {what},") });
     if form.schema_version == 1 {
         return unsupported("which has docker's schema 1 and cannot be verified");
     }
@@ -192,7 +200,7 @@ fn is_index(media_type: &str, name: &str, bytes: &[u8]) -> Result<bool, Problem>
 }
 
 /// Refuses artifacts that are not container images, which registries also hold.
-fn check_kinds(manifest: &formats::Manifest) -> Result<(), Problem> {
+fn check_kinds(manifest: &formats::Manifest) -> Result<(), ContentError> {
     let kind = manifest.config.media_type.as_str();
     let images = [
         "application/vnd.oci.image.config.v1+json",
@@ -202,11 +210,11 @@ fn check_kinds(manifest: &formats::Manifest) -> Result<(), Problem> {
         let what = format!(
             "an artifact with a configuration of type {kind}, which is no container image,"
         );
-        return Err(Problem::Unsupported { what });
+        return Err(ContentError::Unsupported { what });
     }
     let encrypted = manifest.layers.iter().find(|layer| layer.media_type.ends_with("+encrypted"));
     match encrypted {
-        Some(layer) => Err(Problem::Unsupported {
+        Some(layer) => Err(ContentError::Unsupported {
             what: format!("layer {}, which is encrypted,", layer.digest),
         }),
         None => Ok(()),
@@ -218,14 +226,14 @@ pub(crate) fn diff_ids(
     config: &Configuration,
     layers: usize,
     limits: &Limits,
-) -> Result<Vec<Digest>, Problem> {
-    Problem::within("the image", layers as u64, limits.layers as u64, "layers")?;
+) -> Result<Vec<Digest>, ContentError> {
+    ContentError::within("the image", layers as u64, limits.layers as u64, "layers")?;
     let ids = &config.rootfs.diff_ids;
     if ids.len() != layers {
-        return Err(Problem::LayerCount { manifest: layers, config: ids.len() });
+        return Err(ContentError::LayerCount { manifest: layers, config: ids.len() });
     }
     let parse = |id: &String| {
-        id.parse().map_err(|source| Problem::Digest {
+        id.parse().map_err(|source| ContentError::Digest {
             what: "a layer of the configuration".to_owned(),
             source,
         })
@@ -233,9 +241,9 @@ pub(crate) fn diff_ids(
     ids.iter().map(parse).collect()
 }
 
-pub(crate) fn digest(descriptor: &Descriptor) -> Result<Digest, Problem> {
+pub(crate) fn digest(descriptor: &Descriptor) -> Result<Digest, ContentError> {
     let what = || "a descriptor".to_owned();
-    descriptor.digest.parse().map_err(|source| Problem::Digest { what: what(), source })
+    descriptor.digest.parse().map_err(|source| ContentError::Digest { what: what(), source })
 }
 
 /// The archive member of the blob with this digest.
@@ -243,7 +251,10 @@ pub(crate) fn member_of(digest: &Digest) -> String {
     format!("blobs/sha256/{}", digest.hex())
 }
 
-pub(crate) fn json<'de, T: Deserialize<'de>>(what: &str, bytes: &'de [u8]) -> Result<T, Problem> {
+pub(crate) fn json<'de, T: Deserialize<'de>>(
+    what: &str,
+    bytes: &'de [u8],
+) -> Result<T, ContentError> {
     serde_json::from_slice(bytes)
-        .map_err(|source| Problem::Document { what: what.to_owned(), source })
+        .map_err(|source| ContentError::Document { what: what.to_owned(), source })
 }

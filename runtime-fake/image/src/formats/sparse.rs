@@ -3,7 +3,7 @@
 //! GNU tar writes three formats (its manual, "Storing Sparse Files"): 0.0 and 0.1 have the map in extended headers,
 //! 1.0 has it before the data. The older format, a member of type `S`, is refused, as in containerd and docker.
 
-use crate::error::Problem;
+use crate::error::ContentError;
 
 /// The data parts of a file: offset and length of each, in order and without overlap.
 pub(crate) type Map = Vec<(u64, u64)>;
@@ -61,8 +61,8 @@ impl SparseHeaders {
 
     /// The sparse file that the headers describe; `None` if the file is not sparse, or has an unknown version; then it is
     /// unpacked as it is stored.
-    pub(crate) fn finish(self, at: u64) -> Result<Option<Sparse>, Problem> {
-        let broken = || Problem::Header { at, why: "a broken map of a sparse file" };
+    pub(crate) fn finish(self, at: u64) -> Result<Option<Sparse>, ContentError> {
+        let broken = || ContentError::Header { at, why: "a broken map of a sparse file" };
         let in_headers = match (self.major.as_deref(), self.minor.as_deref()) {
             (Some(b"1"), Some(b"0")) => false,
             (Some(b"0"), Some(b"0" | b"1")) => true,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::Digest as _;
 
-use crate::error::Problem;
+use crate::error::ContentError;
 use crate::formats::digest::Digest;
 use crate::formats::limits::Budget;
 
@@ -95,11 +95,11 @@ enum Inner<'a> {
 /// zstd's own limit on the window of a frame (128 MiB) applies.
 impl<'a> Decoder<'a> {
     /// `what` names the stream in errors.
-    pub(crate) fn new(mut from: impl Read + Send + 'a, what: &str) -> Result<Self, Problem> {
+    pub(crate) fn new(mut from: impl Read + Send + 'a, what: &str) -> Result<Self, ContentError> {
         let mut magic = [0u8; 4];
         let mut have = 0;
         while have < magic.len() {
-            match from.read(&mut magic[have..]).map_err(Problem::io(format!("read {what}")))? {
+            match from.read(&mut magic[have..]).map_err(ContentError::io(format!("read {what}")))? {
                 0 => break,
                 n => have += n,
             }
@@ -110,7 +110,7 @@ impl<'a> Decoder<'a> {
             [0x1f, 0x8b, ..] => Inner::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(whole))),
             [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Inner::Zstd(Box::new(
                 zstd::Decoder::with_buffer(whole)
-                    .map_err(Problem::io("set up a zstd decompressor"))?,
+                    .map_err(ContentError::io("set up a zstd decompressor"))?,
             )),
             _ => Inner::Plain(whole),
         };
@@ -130,17 +130,17 @@ impl Read for Decoder<'_> {
             Inner::Zstd(inner) => inner.read(buffer),
         };
         read.map_err(|source| {
-            // An operating system error comes from the disk; a `Problem` from the reader below; any other error from
+            // An operating system error comes from the disk; a `ContentError` from the reader below; any other error from
             // the data.
-            let told = source.get_ref().is_some_and(|inner| inner.is::<Problem>());
+            let told = source.get_ref().is_some_and(|inner| inner.is::<ContentError>());
             if told || source.raw_os_error().is_some() {
                 return source;
             }
             let what = self.what.clone();
             io::Error::other(if source.kind() == io::ErrorKind::UnexpectedEof {
-                Problem::Truncated { what }
+                ContentError::Truncated { what }
             } else {
-                Problem::Compressed { what, source }
+                ContentError::Compressed { what, source }
             })
         })
     }
@@ -178,7 +178,7 @@ impl<R: Read> Read for Metered<'_, R> {
             && self.unpacked / limits.ratio > compressed.bytes()
         {
             let what = self.what.clone();
-            return Err(io::Error::other(Problem::Ratio { what, limit: limits.ratio }));
+            return Err(io::Error::other(ContentError::Ratio { what, limit: limits.ratio }));
         }
         Ok(n)
     }
@@ -227,8 +227,8 @@ mod tests {
             let mut out = Vec::new();
             let error =
                 Decoder::new(&encoded[..cut], "it").unwrap().read_to_end(&mut out).unwrap_err();
-            let problem = Problem::io("read")(error);
-            assert!(matches!(problem, Problem::Truncated { .. }), "cut at {cut}: {problem:?}");
+            let problem = ContentError::io("read")(error);
+            assert!(matches!(problem, ContentError::Truncated { .. }), "cut at {cut}: {problem:?}");
         }
     }
 
@@ -241,12 +241,12 @@ mod tests {
         assert_eq!(out, "onetwo");
     }
 
-    fn meter(data: &[u8], limits: &Limits) -> Result<(), Problem> {
+    fn meter(data: &[u8], limits: &Limits) -> Result<(), ContentError> {
         let (counting, counter) = Counting::new(data);
         let decoder = Decoder::new(counting, "it")?;
         let budget = Budget::new(limits);
         let mut metered = Metered::new(decoder, &budget, Some(counter), "it");
-        io::copy(&mut metered, &mut io::sink()).map_err(Problem::io("read"))?;
+        io::copy(&mut metered, &mut io::sink()).map_err(ContentError::io("read"))?;
         Ok(())
     }
 
@@ -254,9 +254,9 @@ mod tests {
     fn bombs_and_floods_are_refused() {
         let bomb = gzip(&vec![0; 1 << 20]);
         let limits = Limits { ratio: 100, ratio_from: 1 << 16, ..Limits::default() };
-        assert!(matches!(meter(&bomb, &limits), Err(Problem::Ratio { limit: 100, .. })));
+        assert!(matches!(meter(&bomb, &limits), Err(ContentError::Ratio { limit: 100, .. })));
         let limits = Limits { unpacked_bytes: (1 << 20) - 1, ..Limits::default() };
-        assert!(matches!(meter(&bomb, &limits), Err(Problem::TooMuch { .. })));
+        assert!(matches!(meter(&bomb, &limits), Err(ContentError::TooMuch { .. })));
         let limits = Limits { unpacked_bytes: 1 << 20, ..Limits::default() };
         meter(&bomb, &limits).unwrap();
     }

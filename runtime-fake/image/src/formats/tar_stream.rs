@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use tar::EntryType;
 
-use crate::error::Problem;
+use crate::error::ContentError;
 use crate::formats::pax::Extensions;
 use crate::formats::sparse::{self, Map, MapReader, Sparse};
 
@@ -138,7 +138,7 @@ impl<R: Skip> TarReader<R> {
     }
 
     /// The next member, or `None` after the last.
-    pub fn next_member(&mut self) -> Result<Option<Member>, Problem> {
+    pub fn next_member(&mut self) -> Result<Option<Member>, ContentError> {
         let rest = self.body + self.padding;
         if rest > 0 {
             self.inner.skip(rest).map_err(|e| self.failed(e))?;
@@ -150,7 +150,7 @@ impl<R: Skip> TarReader<R> {
         let mut room = self.extension_limit;
         loop {
             let at = self.at;
-            let broken = |why| Problem::Header { at, why };
+            let broken = |why| ContentError::Header { at, why };
             let Some(block) = self.block()? else {
                 return if extensions.any { Err(self.truncated()) } else { Ok(None) };
             };
@@ -196,7 +196,7 @@ impl<R: Skip> TarReader<R> {
                 EntryType::GNUSparse | EntryType::__Nonexhaustive(_) => {
                     let name = String::from_utf8_lossy(&header.path_bytes()).into_owned();
                     let code = char::from(block[156]);
-                    return Err(Problem::Unsupported {
+                    return Err(ContentError::Unsupported {
                         what: format!("{name:?}, a tar member of type {code:?},"),
                     });
                 }
@@ -248,8 +248,8 @@ impl<R: Skip> TarReader<R> {
     }
 
     /// Turns `member` into a sparse file and reads the map if it precedes the data.
-    fn sparse(&mut self, member: &mut Member, sparse: Sparse, at: u64) -> Result<(), Problem> {
-        let broken = |why| Problem::Header { at, why };
+    fn sparse(&mut self, member: &mut Member, sparse: Sparse, at: u64) -> Result<(), ContentError> {
+        let broken = |why| ContentError::Header { at, why };
         if member.kind != Kind::File {
             return Err(broken("a sparse member that is no file"));
         }
@@ -267,29 +267,29 @@ impl<R: Skip> TarReader<R> {
         Ok(())
     }
 
-    fn sparse_map(&mut self, at: u64) -> Result<Map, Problem> {
+    fn sparse_map(&mut self, at: u64) -> Result<Map, ContentError> {
         let (mut reader, mut block) = (MapReader::default(), [0; BLOCK]);
         let end = self.at.saturating_add(self.extension_limit);
         while self.at < end && self.body >= BLOCK as u64 {
             self.read_exact(&mut block).map_err(|e| self.failed(e))?;
             let map = reader
                 .block(&block)
-                .map_err(|()| Problem::Header { at, why: "a broken map of a sparse file" })?;
+                .map_err(|()| ContentError::Header { at, why: "a broken map of a sparse file" })?;
             if let Some(map) = map {
                 return Ok(map);
             }
         }
-        Err(Problem::Header { at, why: "a map of a sparse file that does not end" })
+        Err(ContentError::Header { at, why: "a map of a sparse file that does not end" })
     }
 
     /// Reads the rest of the stream after the last member.
-    pub(crate) fn drain(mut self) -> Result<(), Problem> {
+    pub(crate) fn drain(mut self) -> Result<(), ContentError> {
         io::copy(&mut self.inner, &mut io::sink()).map_err(|e| self.failed(e))?;
         Ok(())
     }
 
     /// One header block; `None` at the end marker or at the end of the stream.
-    fn block(&mut self) -> Result<Option<[u8; BLOCK]>, Problem> {
+    fn block(&mut self) -> Result<Option<[u8; BLOCK]>, ContentError> {
         let mut block = [0; BLOCK];
         let mut have = 0;
         while have < BLOCK {
@@ -306,9 +306,9 @@ impl<R: Skip> TarReader<R> {
     }
 
     /// The body of an extension header, which must fit into `room`.
-    fn extension(&mut self, size: u64, room: &mut u64) -> Result<Vec<u8>, Problem> {
+    fn extension(&mut self, size: u64, room: &mut u64) -> Result<Vec<u8>, ContentError> {
         let Some(left) = room.checked_sub(size) else {
-            return Err(Problem::TooMuch {
+            return Err(ContentError::TooMuch {
                 what: format!("an extension header of {}", self.what),
                 limit: self.extension_limit,
                 unit: "bytes",
@@ -326,15 +326,15 @@ impl<R: Skip> TarReader<R> {
         Ok(body)
     }
 
-    fn truncated(&self) -> Problem {
-        Problem::Truncated { what: self.what.clone() }
+    fn truncated(&self) -> ContentError {
+        ContentError::Truncated { what: self.what.clone() }
     }
 
-    fn failed(&self, error: io::Error) -> Problem {
+    fn failed(&self, error: io::Error) -> ContentError {
         if error.kind() == io::ErrorKind::UnexpectedEof {
             return self.truncated();
         }
-        Problem::io(format!("read {}", self.what))(error)
+        ContentError::io(format!("read {}", self.what))(error)
     }
 }
 

@@ -1,6 +1,6 @@
 //! ◆ Interprets and validates the names of a layer's entries.
 
-use crate::error::Problem;
+use crate::error::ContentError;
 
 /// A path as components, none of which is `.`, `..` or empty or contains a slash. The root is the empty list.
 pub(crate) type Parts = Vec<Vec<u8>>;
@@ -34,12 +34,12 @@ pub(crate) enum Entry {
 }
 
 /// Classifies an entry by its name.
-pub(crate) fn classify(path: &[u8], depth: usize) -> Result<Entry, Problem> {
+pub(crate) fn classify(path: &[u8], depth: usize) -> Result<Entry, ContentError> {
     let mut parts = split(path, depth)?;
     let Some(name) = parts.pop() else {
         return Ok(Entry::Root);
     };
-    let refuse = |why| Err(Problem::Name { path: lossy(path), why });
+    let refuse = |why| Err(ContentError::Name { path: lossy(path), why });
     if parts.iter().any(|part| part.starts_with(b".wh.")) {
         return refuse("which lies below a whiteout");
     }
@@ -57,8 +57,8 @@ pub(crate) fn classify(path: &[u8], depth: usize) -> Result<Entry, Problem> {
 /// Names are relative to the layer's root, with or without a leading slash. `..` is resolved lexically (`a/../b` is `b`, even if
 /// `a` is a link), as in containerd and docker. A name that leads above the root is refused, as in docker; no builder writes such
 /// names.
-pub(crate) fn split(path: &[u8], depth: usize) -> Result<Parts, Problem> {
-    let refuse = |why| Err(Problem::Name { path: lossy(path), why });
+pub(crate) fn split(path: &[u8], depth: usize) -> Result<Parts, ContentError> {
+    let refuse = |why| Err(ContentError::Name { path: lossy(path), why });
     if path.contains(&0) {
         return refuse("which holds a NUL byte");
     }
@@ -75,7 +75,7 @@ pub(crate) fn split(path: &[u8], depth: usize) -> Result<Parts, Problem> {
         }
     }
     if parts.len() > depth {
-        return Err(Problem::TooMuch {
+        return Err(ContentError::TooMuch {
             what: shorten(path),
             limit: depth as u64,
             unit: "directories above it",

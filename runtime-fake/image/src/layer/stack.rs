@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::name::{Parts, lossy};
 use super::whiteout::Style;
-use crate::error::Problem;
+use crate::error::ContentError;
 
 /// The kernel's limit on links (path_resolution(7)).
 const LINKS: usize = 40;
@@ -34,7 +34,7 @@ pub(crate) struct Stack<'a> {
 
 /// The kind of a name, in this layer and the layers below.
 #[derive(Debug)]
-enum Seen {
+enum StackEntry {
     Nothing,
     Directory,
     /// A directory of a lower layer, which this layer does not have yet.
@@ -47,7 +47,7 @@ enum Seen {
 }
 
 /// A directory created because the layer has an entry below it, but no entry for the directory itself.
-pub(crate) struct Implied {
+pub(crate) struct ImpliedDirectory {
     pub(crate) parts: Parts,
     /// The status of the directory in the lower layer, if there is one, which the new directory covers.
     pub(crate) like: Option<Box<Stat>>,
@@ -60,10 +60,10 @@ impl<'a> Stack<'a> {
         lowers: &[impl AsRef<Path>],
         style: &'a Style,
         depth: usize,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self, ContentError> {
         let open = |path: &Path| {
             rustix::fs::open(path, path_only() | OFlags::DIRECTORY, Mode::empty())
-                .map_err(Problem::errno(format!("open {}", path.display())))
+                .map_err(ContentError::errno(format!("open {}", path.display())))
         };
         let lowers = lowers.iter().map(|path| open(path.as_ref())).collect::<Result<_, _>>()?;
         Ok(Self { upper: Rc::new(open(upper)?), lowers, style, depth, open: Vec::new() })
@@ -80,12 +80,12 @@ impl<'a> Stack<'a> {
     }
 
     /// Opens a directory of this layer by its resolved path.
-    pub(crate) fn directory(&mut self, parts: &Parts) -> Result<Rc<OwnedFd>, Problem> {
+    pub(crate) fn directory(&mut self, parts: &Parts) -> Result<Rc<OwnedFd>, ContentError> {
         self.open.truncate(self.known(parts));
         let mut fd = self.open.last().map_or_else(|| self.upper.clone(), |(_, fd)| fd.clone());
         for part in &parts[self.open.len()..] {
             let next = enter(&fd, part)
-                .map_err(Problem::errno(format!("open directory {:?}", lossy(part))))?;
+                .map_err(ContentError::errno(format!("open directory {:?}", lossy(part))))?;
             fd = Rc::new(next);
             self.open.push((part.clone(), fd.clone()));
         }
@@ -110,8 +110,8 @@ impl<'a> Stack<'a> {
     pub(crate) fn resolve(
         &mut self,
         wanted: &Parts,
-        made: &mut Vec<Implied>,
-    ) -> Result<Parts, Problem> {
+        made: &mut Vec<ImpliedDirectory>,
+    ) -> Result<Parts, ContentError> {
         let known = self.known(wanted);
         if known == wanted.len() {
             return Ok(wanted.clone());
@@ -127,12 +127,17 @@ impl<'a> Stack<'a> {
                 continue;
             }
             match self.look(&at, &part)? {
-                Seen::Directory => at.push(part),
-                Seen::File => return Err(Problem::NotADirectory { path: path() }),
-                Seen::Link { target } => {
+                StackEntry::Directory => at.push(part),
+                StackEntry::File => return Err(ContentError::NotADirectory { path: path() }),
+                StackEntry::Link { target } => {
                     links += 1;
                     let what = format!("{:?}", path());
-                    Problem::within(what, links as u64, LINKS as u64, "links on the way to it")?;
+                    ContentError::within(
+                        what,
+                        links as u64,
+                        LINKS as u64,
+                        "links on the way to it",
+                    )?;
                     if target.starts_with(b"/") {
                         at.clear();
                     }
@@ -141,26 +146,26 @@ impl<'a> Stack<'a> {
                         todo.insert(i, part.to_vec());
                     }
                 }
-                Seen::Nothing => {
+                StackEntry::Nothing => {
                     self.make_directory(&at, &part)?;
                     at.push(part);
-                    made.push(Implied { parts: at.clone(), like: None });
+                    made.push(ImpliedDirectory { parts: at.clone(), like: None });
                 }
-                Seen::DirectoryBelow(stat) => {
+                StackEntry::DirectoryBelow(stat) => {
                     self.make_directory(&at, &part)?;
                     at.push(part);
-                    made.push(Implied { parts: at.clone(), like: Some(stat) });
+                    made.push(ImpliedDirectory { parts: at.clone(), like: Some(stat) });
                 }
             }
             let (deep, limit) = (at.len() as u64, self.depth as u64);
-            Problem::within("a link's target", deep, limit, "directories above it")?;
+            ContentError::within("a link's target", deep, limit, "directories above it")?;
         }
         Ok(at)
     }
 
     /// Creates a directory. If it replaces a whiteout, marks it opaque.
-    pub(crate) fn make_directory(&mut self, at: &Parts, name: &[u8]) -> Result<(), Problem> {
-        let failed = || Problem::errno(format!("make directory {:?}", lossy(name)));
+    pub(crate) fn make_directory(&mut self, at: &Parts, name: &[u8]) -> Result<(), ContentError> {
+        let failed = || ContentError::errno(format!("make directory {:?}", lossy(name)));
         let parent = self.directory(at)?;
         let covers = self.clear_whiteout(&parent, name)?;
         rustix::fs::mkdirat(&parent, name, Mode::RWXU).map_err(failed())?;
@@ -171,11 +176,16 @@ impl<'a> Stack<'a> {
     }
 
     /// Removes this layer's whiteout of a name for which the layer now has an entry. Returns whether there was one.
-    pub(crate) fn clear_whiteout(&self, parent: &OwnedFd, name: &[u8]) -> Result<bool, Problem> {
+    pub(crate) fn clear_whiteout(
+        &self,
+        parent: &OwnedFd,
+        name: &[u8],
+    ) -> Result<bool, ContentError> {
         match status(parent, name)? {
             Some(stat) if self.style.is_whiteout(parent, name, &stat) => {
-                rustix::fs::unlinkat(parent, name, AtFlags::empty())
-                    .map_err(Problem::errno(format!("remove the whiteout {:?}", lossy(name))))?;
+                rustix::fs::unlinkat(parent, name, AtFlags::empty()).map_err(
+                    ContentError::errno(format!("remove the whiteout {:?}", lossy(name))),
+                )?;
                 Ok(true)
             }
             Some(_) | None => Ok(false),
@@ -183,25 +193,25 @@ impl<'a> Stack<'a> {
     }
 
     /// Looks up `name` in the directory `at` (a resolved path).
-    fn look(&mut self, at: &Parts, name: &[u8]) -> Result<Seen, Problem> {
+    fn look(&mut self, at: &Parts, name: &[u8]) -> Result<StackEntry, ContentError> {
         let fd = self.directory(at)?;
         if let Some(stat) = status(&fd, name)? {
             if self.style.is_whiteout(&*fd, name, &stat) {
-                return Ok(Seen::Nothing);
+                return Ok(StackEntry::Nothing);
             }
             return self.kind(&fd, name, stat, false);
         }
         if self.lowers.is_empty() || self.is_opaque() {
-            return Ok(Seen::Nothing);
+            return Ok(StackEntry::Nothing);
         }
         for lower in &self.lowers {
             match self.look_below(lower, at, name)? {
-                Below::Found(fd, stat) => return self.kind(&fd, name, stat, true),
-                Below::Hidden => return Ok(Seen::Nothing),
-                Below::Nothing => {}
+                LowerEntry::Found(fd, stat) => return self.kind(&fd, name, stat, true),
+                LowerEntry::Hidden => return Ok(StackEntry::Nothing),
+                LowerEntry::Nothing => {}
             }
         }
-        Ok(Seen::Nothing)
+        Ok(StackEntry::Nothing)
     }
 
     /// Whether the directory used last, or a parent of it, is opaque.
@@ -210,28 +220,33 @@ impl<'a> Stack<'a> {
         above.any(|fd| self.style.is_opaque(&**fd))
     }
 
-    fn look_below(&self, lower: &OwnedFd, at: &Parts, name: &[u8]) -> Result<Below, Problem> {
-        let mut fd = lower.try_clone().map_err(Problem::io("open a layer again"))?;
+    fn look_below(
+        &self,
+        lower: &OwnedFd,
+        at: &Parts,
+        name: &[u8],
+    ) -> Result<LowerEntry, ContentError> {
+        let mut fd = lower.try_clone().map_err(ContentError::io("open a layer again"))?;
         let mut opaque = self.style.is_opaque(&fd);
         for part in at {
             match status(&fd, part)? {
                 None => {
-                    return Ok(if opaque { Below::Hidden } else { Below::Nothing });
+                    return Ok(if opaque { LowerEntry::Hidden } else { LowerEntry::Nothing });
                 }
                 Some(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Directory => {
-                    return Ok(Below::Hidden);
+                    return Ok(LowerEntry::Hidden);
                 }
                 Some(_) => {}
             }
             fd = enter(&fd, part)
-                .map_err(Problem::errno(format!("open directory {:?}", lossy(part))))?;
+                .map_err(ContentError::errno(format!("open directory {:?}", lossy(part))))?;
             opaque |= self.style.is_opaque(&fd);
         }
         Ok(match status(&fd, name)? {
-            Some(stat) if self.style.is_whiteout(&fd, name, &stat) => Below::Hidden,
-            Some(stat) => Below::Found(fd, stat),
-            None if opaque => Below::Hidden,
-            None => Below::Nothing,
+            Some(stat) if self.style.is_whiteout(&fd, name, &stat) => LowerEntry::Hidden,
+            Some(stat) => LowerEntry::Found(fd, stat),
+            None if opaque => LowerEntry::Hidden,
+            None => LowerEntry::Nothing,
         })
     }
 
@@ -241,14 +256,14 @@ impl<'a> Stack<'a> {
         name: &[u8],
         stat: Stat,
         below: bool,
-    ) -> Result<Seen, Problem> {
+    ) -> Result<StackEntry, ContentError> {
         Ok(match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory if below => Seen::DirectoryBelow(Box::new(stat)),
-            FileType::Directory => Seen::Directory,
+            FileType::Directory if below => StackEntry::DirectoryBelow(Box::new(stat)),
+            FileType::Directory => StackEntry::Directory,
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(parent, name, Vec::new())
-                    .map_err(Problem::errno(format!("read the link {:?}", lossy(name))))?;
-                Seen::Link { target: target.into_bytes() }
+                    .map_err(ContentError::errno(format!("read the link {:?}", lossy(name))))?;
+                StackEntry::Link { target: target.into_bytes() }
             }
             FileType::RegularFile
             | FileType::Fifo
@@ -257,13 +272,13 @@ impl<'a> Stack<'a> {
             | FileType::BlockDevice
             | FileType::Unknown => {
                 // A directory of this layer replaces a file below, as in containerd.
-                if below { Seen::Nothing } else { Seen::File }
+                if below { StackEntry::Nothing } else { StackEntry::File }
             }
         })
     }
 }
 
-enum Below {
+enum LowerEntry {
     Found(OwnedFd, Stat),
     /// Hidden by a whiteout or an opaque directory.
     Hidden,
@@ -271,11 +286,11 @@ enum Below {
 }
 
 /// The status of a name, not following a link; `None` if it does not exist.
-pub(crate) fn status(parent: impl AsFd, name: &[u8]) -> Result<Option<Stat>, Problem> {
+pub(crate) fn status(parent: impl AsFd, name: &[u8]) -> Result<Option<Stat>, ContentError> {
     match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(Problem::errno(format!("look at {:?}", lossy(name)))(errno)),
+        Err(errno) => Err(ContentError::errno(format!("look at {:?}", lossy(name)))(errno)),
     }
 }
 

@@ -36,7 +36,7 @@ impl Pile {
         Self { dir, style, limits, layers: Vec::new() }
     }
 
-    fn push(&mut self, tar: Tar) -> Result<PathBuf, Problem> {
+    fn push(&mut self, tar: Tar) -> Result<PathBuf, ContentError> {
         let bytes = tar.bytes();
         let into = self.dir.path().join(format!("root/{}", self.layers.len()));
         fs::create_dir_all(&into).unwrap();
@@ -66,7 +66,7 @@ impl Drop for Pile {
     }
 }
 
-fn unpack_one(tar: Tar) -> Result<(Pile, PathBuf), Problem> {
+fn unpack_one(tar: Tar) -> Result<(Pile, PathBuf), ContentError> {
     let mut pile = Pile::new();
     let root = pile.push(tar)?;
     Ok((pile, root))
@@ -243,20 +243,20 @@ fn unpack_keeps_last_of_repeated_members() {
 #[case::whiteout_of_parent(Tar::new().file("a/.wh...", ""))]
 #[case::root_as_file(Tar::new().file("./", "x"))]
 fn names_that_lead_out_are_refused(#[case] tar: Tar) {
-    assert_refused(tar, |problem| matches!(problem, Problem::Name { .. }));
+    assert_refused(tar, |problem| matches!(problem, ContentError::Name { .. }));
 }
 
 #[rstest]
 #[case::traversal(Tar::new().hard_link("l", "../evil"))]
 #[case::absolute_traversal(Tar::new().hard_link("l", "/../evil"))]
 fn hard_links_that_lead_out_are_refused(#[case] tar: Tar) {
-    assert_refused(tar, |problem| matches!(problem, Problem::LinkLeadsOut { .. }));
+    assert_refused(tar, |problem| matches!(problem, ContentError::LinkLeadsOut { .. }));
 }
 
 #[test]
 fn unpack_rejects_link_loops() {
     let tar = Tar::new().symlink("a", "b").symlink("b", "a").file("a/evil", "x");
-    assert_refused(tar, |problem| matches!(problem, Problem::TooMuch { .. }));
+    assert_refused(tar, |problem| matches!(problem, ContentError::TooMuch { .. }));
 }
 
 /// Each tries to write `evil`, beside the layer's directory, through a link.
@@ -290,7 +290,7 @@ fn absolute_links_resolve_in_layer_root() {
     // A hard link must not give the image a host file either.
     let tar = Tar::new().symlink("l", target).hard_link("h", "l/secret");
     let error = pile.push(tar).unwrap_err();
-    assert!(matches!(error, Problem::HardLink { .. }), "{error:?}");
+    assert!(matches!(error, ContentError::HardLink { .. }), "{error:?}");
 }
 
 #[rstest]
@@ -302,7 +302,7 @@ fn absolute_links_resolve_in_layer_root() {
 #[case::through_a_link(Tar::new().symlink("d", "/etc").hard_link("l", "d/passwd"))]
 #[case::in_its_own_place(Tar::new().file("d/f", "").hard_link("d", "d/f"))]
 fn hard_links_without_a_file_are_refused(#[case] tar: Tar) {
-    assert_refused(tar, |problem| matches!(problem, Problem::HardLink { .. }));
+    assert_refused(tar, |problem| matches!(problem, ContentError::HardLink { .. }));
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn unpack_rejects_hard_link_to_lower_layer() {
     let mut pile = Pile::new();
     pile.push(Tar::new().file("a", "")).unwrap();
     let error = pile.push(Tar::new().hard_link("b", "a")).unwrap_err();
-    assert!(matches!(error, Problem::HardLink { .. }), "{error:?}");
+    assert!(matches!(error, ContentError::HardLink { .. }), "{error:?}");
 }
 
 #[rstest]
@@ -321,13 +321,13 @@ fn device_numbers_that_linux_has_not_are_refused(#[case] major: u32, #[case] min
     pile.style.nodes = true;
     let tar = Tar::new().device(EntryType::Char, "a", major, minor);
     let error = pile.push(tar).unwrap_err();
-    assert!(matches!(error, Problem::DeviceNumber { .. }), "{error:?}");
+    assert!(matches!(error, ContentError::DeviceNumber { .. }), "{error:?}");
 }
 
 #[test]
 fn unpack_rejects_member_below_file() {
     assert_refused(Tar::new().file("a", "").file("a/b", ""), |p| {
-        matches!(p, Problem::NotADirectory { .. })
+        matches!(p, ContentError::NotADirectory { .. })
     });
 }
 
@@ -336,7 +336,7 @@ fn unpack_rejects_member_below_file() {
 #[case("user.overlay.redirect")]
 fn attributes_of_the_overlay_are_refused(#[case] name: &str) {
     let tar = Tar::new().pax(&[(&format!("SCHILY.xattr.{name}"), b"y")]).directory("a");
-    assert_refused(tar, |problem| matches!(problem, Problem::Attribute { .. }));
+    assert_refused(tar, |problem| matches!(problem, ContentError::Attribute { .. }));
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn unpack_enforces_limits() {
     let refused = |limits: Limits, tar: Tar| {
         let mut pile = Pile::limited(limits);
         let error = pile.push(tar).unwrap_err();
-        assert!(matches!(error, Problem::TooMuch { .. }), "{error:?}");
+        assert!(matches!(error, ContentError::TooMuch { .. }), "{error:?}");
     };
     let few = |entries| Limits { entries, ..Limits::default() };
     refused(few(2), Tar::new().file("a", "").file("b", "").file("c", ""));
@@ -372,13 +372,13 @@ fn sparse_holes_count_against_budget() {
     let limits = |unpacked_bytes| Limits { unpacked_bytes, ..Limits::default() };
     let mut pile = Pile::limited(limits(999_999));
     let error = pile.push(sparse.clone()).unwrap_err();
-    assert!(matches!(error, Problem::TooMuch { .. }), "{error:?}");
+    assert!(matches!(error, ContentError::TooMuch { .. }), "{error:?}");
     let mut pile = Pile::limited(limits(1_000_000));
     pile.push(sparse).unwrap();
 }
 
 /// The layer is refused for the expected reason, and nothing appeared beside the directory.
-fn assert_refused(tar: Tar, expected: impl Fn(&Problem) -> bool) {
+fn assert_refused(tar: Tar, expected: impl Fn(&ContentError) -> bool) {
     let mut pile = Pile::new();
     let outside = pile.dir.path().join("evil");
     let error = pile.push(tar).unwrap_err();

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 
-use crate::error::Problem;
+use crate::error::ContentError;
 
 /// The owners of a layer's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,8 +91,8 @@ impl Style {
     }
 
     /// Creates a whiteout of `name`.
-    pub(crate) fn hide(&self, parent: impl AsFd, name: &[u8]) -> Result<(), Problem> {
-        let failed = || Problem::errno(format!("hide {:?}", String::from_utf8_lossy(name)));
+    pub(crate) fn hide(&self, parent: impl AsFd, name: &[u8]) -> Result<(), ContentError> {
+        let failed = || ContentError::errno(format!("hide {:?}", String::from_utf8_lossy(name)));
         if self.devices {
             return make_node(&parent, name, FileType::CharacterDevice, 0).map_err(failed());
         }
@@ -112,9 +112,9 @@ impl Style {
     }
 
     /// Makes `directory` opaque: hides everything that lower layers have in it.
-    pub(crate) fn make_opaque(&self, directory: impl AsFd) -> Result<(), Problem> {
+    pub(crate) fn make_opaque(&self, directory: impl AsFd) -> Result<(), ContentError> {
         let failed = || {
-            Problem::errno(
+            ContentError::errno(
                 "mark a directory as opaque (the file system must have extended attributes)",
             )
         };

@@ -230,7 +230,7 @@ impl DockerAuth {
 /// The output of a helper.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Helped {
+struct HelperOutput {
     username: String,
     secret: String,
 }
@@ -267,12 +267,12 @@ async fn ask(program: &str, server: &str) -> Result<Credentials, String> {
         }
         return Err(format!("{program} failed ({})", output.status));
     }
-    let helped: Helped = serde_json::from_slice(&output.stdout)
+    let parsed: HelperOutput = serde_json::from_slice(&output.stdout)
         .map_err(|_| format!("{program} returned invalid JSON"))?;
-    Ok(if helped.username == "<token>" {
-        Credentials::IdentityToken(Secret::new(helped.secret))
+    Ok(if parsed.username == "<token>" {
+        Credentials::IdentityToken(Secret::new(parsed.secret))
     } else {
-        Credentials::Basic { username: helped.username, password: Secret::new(helped.secret) }
+        Credentials::Basic { username: parsed.username, password: Secret::new(parsed.secret) }
     })
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::error::Problem;
+use crate::error::ContentError;
 use crate::formats::digest::Digest;
 
 use super::session::{Session, blob_doing};
@@ -39,7 +39,7 @@ enum Progress {
 
 /// The blob to download.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct BlobRequest {
     pub(crate) digest: Digest,
     pub(crate) size: u64,
 }
@@ -74,7 +74,7 @@ impl Downloads {
     /// started it.
     pub(crate) fn join(
         &self,
-        wanted: Wanted,
+        wanted: BlobRequest,
         session: &Arc<Session>,
         slots: &Arc<Semaphore>,
     ) -> Result<(Arc<Download>, bool), PullError> {
@@ -120,7 +120,7 @@ impl Downloads {
 }
 
 struct Fetch {
-    wanted: Wanted,
+    wanted: BlobRequest,
     session: Arc<Session>,
     slots: Arc<Semaphore>,
     tell: watch::Sender<Progress>,
@@ -143,7 +143,7 @@ impl Fetch {
         })?;
         fetched?;
         let (what, expected) = (format!("blob {}", self.wanted.digest), self.wanted.digest);
-        Problem::same_digest(what, expected, digest)
+        ContentError::same_digest(what, expected, digest)
             .map_err(|problem| self.session.peer.content(problem))?;
         self.tell.send_replace(Progress::Done(bytes));
         Ok(())
@@ -197,7 +197,7 @@ impl Fetch {
 
     fn has_promised_size(&self, have: u64) -> Result<(), PullError> {
         let what = format!("blob {}", self.wanted.digest);
-        Problem::same_size(what, self.wanted.size, have)
+        ContentError::same_size(what, self.wanted.size, have)
             .map_err(|problem| self.session.peer.content(problem))
     }
 }
@@ -219,7 +219,7 @@ fn write(
 }
 
 /// Reads a download from its start and waits for missing bytes, on a blocking thread of the runtime.
-pub(crate) struct Tail {
+pub(crate) struct DownloadReader {
     download: Arc<Download>,
     at: u64,
     /// Cancelled when the caller has cancelled the pull.
@@ -227,7 +227,7 @@ pub(crate) struct Tail {
     handle: tokio::runtime::Handle,
 }
 
-impl Tail {
+impl DownloadReader {
     pub(crate) fn new(
         download: Arc<Download>,
         cancelled: CancellationToken,
@@ -237,9 +237,9 @@ impl Tail {
     }
 }
 
-impl Read for Tail {
+impl Read for DownloadReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let broken = |error| io::Error::other(Problem::Lost { source: Box::new(error) });
+        let broken = |error| io::Error::other(ContentError::Lost { source: Box::new(error) });
         loop {
             if self.cancelled.is_cancelled() {
                 return Err(broken(PullError::Cancelled));

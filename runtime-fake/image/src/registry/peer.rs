@@ -8,7 +8,7 @@ use fetch::{FetchError, Response};
 use http::StatusCode;
 use http::header::RETRY_AFTER;
 
-use crate::Problem;
+use crate::ContentError;
 
 use super::endpoint::Endpoint;
 use super::retry;
@@ -87,13 +87,13 @@ impl Peer {
             response.chunk().await.map_err(|error| self.broken(&error, doing))?
         {
             bytes.extend_from_slice(&chunk);
-            Problem::within("the document", bytes.len() as u64, limit, "bytes")
+            ContentError::within("the document", bytes.len() as u64, limit, "bytes")
                 .map_err(|problem| self.content(problem))?;
         }
         Ok(bytes)
     }
 
-    pub(crate) fn content(&self, problem: Problem) -> PullError {
+    pub(crate) fn content(&self, problem: ContentError) -> PullError {
         PullError::Content {
             host: self.endpoint.host.clone(),
             image: self.endpoint.repository.clone(),

@@ -2,7 +2,7 @@
 
 use image_reference::Reference;
 
-use crate::error::{Problem, PullError};
+use crate::error::{ContentError, PullError};
 use crate::formats::Descriptor;
 use crate::formats::digest::Digest;
 use crate::formats::limits::Limits;
@@ -26,13 +26,13 @@ pub(crate) async fn named(
     let expected = reference.digest.as_deref().map(|digest| {
         digest.parse::<Digest>().map_err(|source| {
             let what = "the reference".to_owned();
-            session.peer.content(Problem::Digest { what, source })
+            session.peer.content(ContentError::Digest { what, source })
         })
     });
     let expected = expected.transpose()?;
     let document = session.manifest(wanted, limits.document_bytes).await?;
     let actual = Digest::of(&document.bytes);
-    Problem::same_digest(format!("manifest {wanted}"), expected.unwrap_or(actual), actual)
+    ContentError::same_digest(format!("manifest {wanted}"), expected.unwrap_or(actual), actual)
         .map_err(|problem| session.peer.content(problem))?;
     Ok((document, actual))
 }

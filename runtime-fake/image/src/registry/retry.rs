@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::Fault;
+use crate::error::Retryability;
 
 /// Limit on attempts in a row without progress.
 const TRIES: u32 = 6;
@@ -15,17 +15,17 @@ const OBEYED: Duration = Duration::from_secs(60);
 
 /// The delay before the next attempt, after `failures` in a row; `None` to give up. `jitter` is from 0 to 1, so
 /// that many nodes that saw the same registry fail do not retry at the same instant.
-pub(crate) fn pause(failures: u32, fault: Fault, jitter: f64) -> Option<Duration> {
+pub(crate) fn pause(failures: u32, retryability: Retryability, jitter: f64) -> Option<Duration> {
     if failures >= TRIES {
         return None;
     }
     let doubled = FIRST.saturating_mul(1 << (failures.saturating_sub(1)).min(16));
     let own = doubled.min(LONGEST).mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0);
-    match fault {
-        Fault::Final => None,
-        Fault::Passing | Fault::Busy(None) => Some(own),
-        Fault::Busy(Some(asked)) if asked > OBEYED => None,
-        Fault::Busy(Some(asked)) => Some(asked.max(own)),
+    match retryability {
+        Retryability::Permanent => None,
+        Retryability::Transient | Retryability::Throttled(None) => Some(own),
+        Retryability::Throttled(Some(asked)) if asked > OBEYED => None,
+        Retryability::Throttled(Some(asked)) => Some(asked.max(own)),
     }
 }
 
@@ -51,22 +51,22 @@ mod tests {
     }
 
     #[rstest]
-    #[case::refused(1, Fault::Final, 1.0, None)]
-    #[case::first(1, Fault::Passing, 1.0, Some(ms(200)))]
-    #[case::with_jitter(1, Fault::Passing, 0.0, Some(ms(100)))]
-    #[case::third(3, Fault::Busy(None), 1.0, Some(ms(800)))]
-    #[case::last(5, Fault::Passing, 1.0, Some(ms(3200)))]
-    #[case::enough(6, Fault::Passing, 1.0, None)]
-    #[case::asked(1, Fault::Busy(Some(ms(7000))), 1.0, Some(ms(7000)))]
-    #[case::asked_for_nothing(2, Fault::Busy(Some(ms(0))), 1.0, Some(ms(400)))]
-    #[case::asked_for_too_much(1, Fault::Busy(Some(ms(61_000))), 1.0, None)]
+    #[case::refused(1, Retryability::Permanent, 1.0, None)]
+    #[case::first(1, Retryability::Transient, 1.0, Some(ms(200)))]
+    #[case::with_jitter(1, Retryability::Transient, 0.0, Some(ms(100)))]
+    #[case::third(3, Retryability::Throttled(None), 1.0, Some(ms(800)))]
+    #[case::last(5, Retryability::Transient, 1.0, Some(ms(3200)))]
+    #[case::enough(6, Retryability::Transient, 1.0, None)]
+    #[case::asked(1, Retryability::Throttled(Some(ms(7000))), 1.0, Some(ms(7000)))]
+    #[case::asked_for_nothing(2, Retryability::Throttled(Some(ms(0))), 1.0, Some(ms(400)))]
+    #[case::asked_for_too_much(1, Retryability::Throttled(Some(ms(61_000))), 1.0, None)]
     fn pauses(
         #[case] failures: u32,
-        #[case] fault: Fault,
+        #[case] retryability: Retryability,
         #[case] jitter: f64,
         #[case] want: Option<Duration>,
     ) {
-        assert_eq!(pause(failures, fault, jitter), want);
+        assert_eq!(pause(failures, retryability, jitter), want);
     }
 
     #[rstest]

@@ -136,7 +136,7 @@ impl Session {
         error: PullError,
     ) -> Result<(), PullError> {
         *failures += 1;
-        let Some(pause) = retry::pause(*failures, error.fault(), jitter()) else {
+        let Some(pause) = retry::pause(*failures, error.retryability(), jitter()) else {
             return Err(error);
         };
         tracing::info!(registry = self.peer.endpoint.host, ?pause, %error, "registry request failed, retrying");

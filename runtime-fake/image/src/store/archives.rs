@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
 
-use crate::error::{ImageError, Problem};
+use crate::error::{ContentError, ImageError};
 use crate::formats::archive::{self, Archive};
-use crate::formats::archive_index::{self, Offer};
+use crate::formats::archive_index::{self, ArchivedImage};
 use crate::formats::limits::Limits;
 
 /// Identifies a file's content for change detection: device, inode, length, modification time.
 type Fingerprint = Vec<(u64, u64, u64, i64, i64)>;
 
 /// The images of each archive, with the fingerprint that it had when it was read.
-type Known = HashMap<PathBuf, (Fingerprint, Arc<Vec<Offer>>)>;
+type Known = HashMap<PathBuf, (Fingerprint, Arc<Vec<ArchivedImage>>)>;
 
 /// The archives named by the options.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct ArchiveList {
 
 /// A scanned archive: its images, and the archive itself if it had to be opened.
 pub(crate) struct Scan {
-    pub(crate) offers: Arc<Vec<Offer>>,
+    pub(crate) images: Arc<Vec<ArchivedImage>>,
     pub(crate) opened: Option<Archive>,
 }
 
@@ -61,24 +61,29 @@ impl ArchiveList {
     }
 
     /// The images in the archive at `path`.
-    pub(crate) fn scan(&self, path: &Path, spool: &Path, limits: &Limits) -> Result<Scan, Problem> {
+    pub(crate) fn scan(
+        &self,
+        path: &Path,
+        spool: &Path,
+        limits: &Limits,
+    ) -> Result<Scan, ContentError> {
         let fingerprint = fingerprint(path);
         let known = |known: &Known| {
             known
                 .get(path)
                 .filter(|(then, _)| *then == fingerprint)
-                .map(|(_, offers)| offers.clone())
+                .map(|(_, images)| images.clone())
         };
         // Only whole entries are ever inserted, so a poisoned lock is harmless.
-        if let Some(offers) = known(&self.read.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return Ok(Scan { offers, opened: None });
+        if let Some(images) = known(&self.read.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(Scan { images, opened: None });
         }
         let archive = Archive::open(path, spool, limits)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let offers = Arc::new(archive_index::offers(&archive, &name, limits)?);
+        let images = Arc::new(archive_index::list_images(&archive, &name, limits)?);
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        read.insert(path.to_owned(), (fingerprint, offers.clone()));
-        Ok(Scan { offers, opened: Some(archive) })
+        read.insert(path.to_owned(), (fingerprint, images.clone()));
+        Ok(Scan { images, opened: Some(archive) })
     }
 }
 

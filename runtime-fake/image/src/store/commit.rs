@@ -67,7 +67,7 @@ impl ImageStore {
     ///
     /// # Errors
     /// [`ImageError::Store`].
-    pub(crate) fn known(&self, named: &Named) -> Result<Option<ImageId>, ImageError> {
+    pub(crate) fn add_name(&self, named: &Named) -> Result<Option<ImageId>, ImageError> {
         let mut metadata = lock(&self.metadata);
         let Some(record) = metadata.by_target(&named.target).cloned() else {
             return Ok(None);
@@ -81,7 +81,7 @@ impl ImageStore {
     }
 
     /// The layers of an image that are not present, from the bottom up.
-    pub(crate) fn missing(&self, image: &Resolved) -> Vec<LayerSource> {
+    pub(crate) fn missing_layers(&self, image: &Resolved) -> Vec<LayerSource> {
         let metadata = lock(&self.metadata);
         let chains = import::chains(&image.layers);
         let both = image.layers.iter().zip(chains);
@@ -95,20 +95,20 @@ impl ImageStore {
     ///
     /// # Errors
     /// See [`Failure`]. Then nothing of the image is stored.
-    pub(crate) fn take_in(
+    pub(crate) fn commit_image(
         &self,
         image: &Resolved,
         named: &Named,
         source: &dyn Source,
     ) -> Result<ImageId, Failure> {
         let _guard = self.images.acquire(named.target);
-        match self.known(named)? {
+        match self.add_name(named)? {
             Some(id) => Ok(id),
             None => self.add(image, named, source),
         }
     }
 
-    /// [`Self::take_in`] for a caller that holds the image's guard and has checked that the image is not present.
+    /// [`Self::commit_image`] for a caller that holds the image's guard and has checked that the image is not present.
     pub(crate) fn add(
         &self,
         image: &Resolved,

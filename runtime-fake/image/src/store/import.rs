@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::{ImageError, Problem};
+use crate::error::{ContentError, ImageError};
 use crate::formats::archive::Archive;
 use crate::formats::digest::Digest;
 use crate::formats::limits::{Budget, Limits};
@@ -21,7 +21,7 @@ use crate::store::single_flight::SingleFlight;
 /// Provides the content of layers.
 pub(crate) trait Source {
     /// Opens a layer for reading from its start.
-    fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, Problem>;
+    fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, ContentError>;
 }
 
 /// The content of a layer, compressed or not.
@@ -36,7 +36,7 @@ pub(crate) struct Opened<'a> {
 }
 
 impl Source for Archive {
-    fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, Problem> {
+    fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, ContentError> {
         let blob = self.blob(&layer.member)?;
         Ok(Opened {
             size: blob.size(),
@@ -59,12 +59,12 @@ pub(crate) struct Importer<'a> {
 
 /// Why an import failed: because of the archive, or of the store.
 pub(crate) enum Failure {
-    Archive(Problem),
+    Archive(ContentError),
     Store(ImageError),
 }
 
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Self {
+impl From<ContentError> for Failure {
+    fn from(problem: ContentError) -> Self {
         Self::Archive(problem)
     }
 }
@@ -130,9 +130,11 @@ impl Importer<'_> {
             inodes: usage.inodes,
         };
         let path = scratch.0.join("layer.json");
-        let bytes = serde_json::to_vec_pretty(&record)
-            .map_err(|e| Problem::Io { doing: "describe a layer".to_owned(), source: e.into() })?;
-        fs::write(&path, bytes).map_err(Problem::io(format!("write {}", path.display())))?;
+        let bytes = serde_json::to_vec_pretty(&record).map_err(|e| ContentError::Io {
+            doing: "describe a layer".to_owned(),
+            source: e.into(),
+        })?;
+        fs::write(&path, bytes).map_err(ContentError::io(format!("write {}", path.display())))?;
         lock(self.metadata).put_layer(*chain, record, &scratch.0)?;
         Ok(())
     }
@@ -144,11 +146,12 @@ impl Importer<'_> {
         lowers: &[PathBuf],
         budget: &Budget,
         into: &Path,
-    ) -> Result<layer::Usage, Problem> {
+    ) -> Result<layer::Usage, ContentError> {
         let what = format!("layer {}", layer.member);
-        fs::create_dir(into).map_err(Problem::io(format!("make directory {}", into.display())))?;
+        fs::create_dir(into)
+            .map_err(ContentError::io(format!("make directory {}", into.display())))?;
         let Opened { reader, size, verified, abandon } = source.open(layer)?;
-        Problem::same_size(&what, layer.size.unwrap_or(size), size)?;
+        ContentError::same_size(&what, layer.size.unwrap_or(size), size)?;
         let (counted, counter) = Counting::new(reader);
         // The source has verified the compressed bytes: hash only the tar stream.
         let (packed, packed_digester): (Box<dyn Read + Send + '_>, _) = if verified {
@@ -174,13 +177,13 @@ impl Importer<'_> {
             let usage = layer::unpack(tar, into, lowers, self.style, budget);
             (usage, digester)
         })
-        .map_err(Problem::io("start a thread that decompresses"))?;
+        .map_err(ContentError::io("start a thread that decompresses"))?;
         let usage = match (usage, layer.digest) {
             (
                 Err(
-                    problem @ (Problem::Header { .. }
-                    | Problem::Truncated { .. }
-                    | Problem::Compressed { .. }),
+                    problem @ (ContentError::Header { .. }
+                    | ContentError::Truncated { .. }
+                    | ContentError::Compressed { .. }),
                 ),
                 Some(digest),
             ) if !verified => {
@@ -193,11 +196,11 @@ impl Importer<'_> {
         if let (Some(expected), Some(digester)) = (layer.digest, &packed_digester) {
             let actual = digester.digest();
             if actual != expected || counter.bytes() != size {
-                return Err(Problem::DigestDiffers { what, expected, actual });
+                return Err(ContentError::DigestDiffers { what, expected, actual });
             }
         }
         let what = format!("{what}, decompressed,");
-        Problem::same_digest(what, layer.diff_id, digester.digest())?;
+        ContentError::same_digest(what, layer.diff_id, digester.digest())?;
         Ok(usage)
     }
 
@@ -208,11 +211,11 @@ impl Importer<'_> {
         layer: &LayerSource,
         what: &str,
         expected: Digest,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ContentError> {
         let (mut hashing, digester) = Hashing::new(source.open(layer)?.reader);
         let mut buffer = vec![0; 64 << 10];
-        while hashing.read(&mut buffer).map_err(Problem::io(format!("read {what}")))? > 0 {}
-        Problem::same_digest(what, expected, digester.digest())
+        while hashing.read(&mut buffer).map_err(ContentError::io(format!("read {what}")))? > 0 {}
+        ContentError::same_digest(what, expected, digester.digest())
     }
 }
 
@@ -232,9 +235,10 @@ pub(crate) fn style_name(style: &Style) -> String {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(tmp: &Path) -> Result<Self, Problem> {
+    fn new(tmp: &Path) -> Result<Self, ContentError> {
         let made = tempfile::Builder::new().prefix("layer-").tempdir_in(tmp);
-        let dir = made.map_err(Problem::io(format!("make a directory in {}", tmp.display())))?;
+        let dir =
+            made.map_err(ContentError::io(format!("make a directory in {}", tmp.display())))?;
         Ok(Self(dir.keep()))
     }
 }

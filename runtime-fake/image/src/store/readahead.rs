@@ -17,14 +17,14 @@ const AHEAD: usize = 4;
 pub(crate) fn reading<T>(
     from: impl Read + Send,
     abandon: impl FnOnce(),
-    work: impl FnOnce(Ahead) -> T,
+    work: impl FnOnce(ReadaheadReader) -> T,
 ) -> io::Result<T> {
     thread::scope(|scope| {
         let (to, pieces) = sync_channel(AHEAD);
         thread::Builder::new()
             .name("unpack".to_owned())
             .spawn_scoped(scope, move || pass_on(from, &to))?;
-        let done = work(Ahead { pieces, piece: Vec::new(), at: 0 });
+        let done = work(ReadaheadReader { pieces, piece: Vec::new(), at: 0 });
         // `work` has dropped the reader, so the thread ends with its next piece, unless it is blocked.
         abandon();
         Ok(done)
@@ -54,13 +54,13 @@ fn pass_on(mut from: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
 
 /// The reader of the pieces that the other thread has read.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct ReadaheadReader {
     pieces: Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
     at: usize,
 }
 
-impl Read for Ahead {
+impl Read for ReadaheadReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.at == self.piece.len() {
             match self.pieces.recv() {
@@ -104,7 +104,7 @@ mod tests {
         #[values(0, 1, PIECE - 1, PIECE, PIECE + 1, 20 * PIECE + 5)] size: usize,
     ) {
         let bytes: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
-        let all = |mut ahead: Ahead| {
+        let all = |mut ahead: ReadaheadReader| {
             let mut all = Vec::new();
             (ahead.read_to_end(&mut all), all)
         };
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn one_who_stops_reading_ends_it() {
-        let some = |mut ahead: Ahead| ahead.read(&mut [0; 10]);
+        let some = |mut ahead: ReadaheadReader| ahead.read(&mut [0; 10]);
         assert_eq!(reading(io::repeat(7), || {}, some).unwrap().unwrap(), 10);
     }
 

@@ -6,7 +6,7 @@ use tar::EntryType;
 use super::*;
 
 /// Pulls from the archive and returns why it was refused, after checking that nothing is left.
-fn refusal(bench: &Bench, archive: &[u8], name: &str) -> Problem {
+fn refusal(bench: &Bench, archive: &[u8], name: &str) -> ContentError {
     bench.offer("a.tar", archive);
     let store = bench.open();
     let error = store.pull(name).unwrap_err();
@@ -20,7 +20,7 @@ fn refusal(bench: &Bench, archive: &[u8], name: &str) -> Problem {
 
 const NAME: &str = "example.com/evil:1";
 
-fn refused(members: &Members) -> Problem {
+fn refused(members: &Members) -> ContentError {
     refusal(&Bench::new(), &members.tar(), NAME)
 }
 
@@ -52,9 +52,9 @@ fn unpack_rejects_truncated_layers() {
         packed[..packed.len() - 9].to_vec()
     }
     let problem = refused(&oci(NAME, std::slice::from_ref(&layer), cut));
-    assert!(matches!(problem, Problem::Truncated { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Truncated { .. }), "{problem:?}");
     let problem = refused(&docker(&[NAME], &[layer[..3000].to_vec()]));
-    assert!(matches!(problem, Problem::Truncated { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Truncated { .. }), "{problem:?}");
     fn damaged(bytes: &[u8]) -> Vec<u8> {
         let mut packed = gzip(bytes);
         let crc = packed.len() - 8;
@@ -62,7 +62,7 @@ fn unpack_rejects_truncated_layers() {
         packed
     }
     let problem = refused(&oci(NAME, &[layer], damaged));
-    assert!(matches!(problem, Problem::Compressed { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Compressed { .. }), "{problem:?}");
 }
 
 #[test]
@@ -85,23 +85,23 @@ fn pull_rejects_digest_and_size_mismatch() {
     }
     for part in ["\"diff_ids\"", "\"layers\"", "layer"] {
         let longer = change(part, |bytes| bytes.push(b' '));
-        assert!(matches!(longer, Problem::SizeDiffers { .. }), "{part}: {longer:?}");
+        assert!(matches!(longer, ContentError::SizeDiffers { .. }), "{part}: {longer:?}");
         let shorter = change(part, |bytes| bytes.truncate(bytes.len() - 1));
-        assert!(matches!(shorter, Problem::SizeDiffers { .. }), "{part}: {shorter:?}");
+        assert!(matches!(shorter, ContentError::SizeDiffers { .. }), "{part}: {shorter:?}");
     }
     for part in ["\"diff_ids\"", "\"layers\""] {
         let other = change(part, |bytes| *bytes.last_mut().unwrap() = b' ');
-        assert!(matches!(other, Problem::DigestDiffers { .. }), "{part}: {other:?}");
+        assert!(matches!(other, ContentError::DigestDiffers { .. }), "{part}: {other:?}");
     }
     // The time in a gzip header changes the blob but not the layer.
     let other = change("layer", |bytes| bytes[4] ^= 1);
-    assert!(matches!(other, Problem::DigestDiffers { .. }), "{other:?}");
+    assert!(matches!(other, ContentError::DigestDiffers { .. }), "{other:?}");
     // For a broken blob with a wrong digest, the digest is reported.
     let other = change("layer", |bytes| {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 0xff;
     });
-    assert!(matches!(other, Problem::DigestDiffers { .. }), "{other:?}");
+    assert!(matches!(other, ContentError::DigestDiffers { .. }), "{other:?}");
 }
 
 #[test]
@@ -109,14 +109,14 @@ fn pull_rejects_layer_with_wrong_diff_id() {
     let mut members = docker(&[NAME], &layers());
     members.0.insert("1/layer.tar".to_owned(), Tar::new().file("other", "").bytes());
     let problem = refused(&members);
-    assert!(matches!(problem, Problem::DigestDiffers { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::DigestDiffers { .. }), "{problem:?}");
     // A configuration under the digest of another one.
     let mut members = docker(&[NAME], &layers());
     let config =
         members.0.keys().find(|name| name.ends_with(".json") && name.len() > 60).unwrap().clone();
     members.0.get_mut(&config).unwrap().push(b' ');
     let problem = refused(&members);
-    assert!(matches!(problem, Problem::DigestDiffers { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::DigestDiffers { .. }), "{problem:?}");
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn pull_rejects_missing_blobs() {
             _ => refused(&members),
         };
         let expected = match missing.as_str() {
-            "index.json" => matches!(problem, Problem::NoImages),
-            _ => matches!(&problem, Problem::Missing { name } if name == missing),
+            "index.json" => matches!(problem, ContentError::NoImages),
+            _ => matches!(&problem, ContentError::Missing { name } if name == missing),
         };
         assert!(expected, "{missing}: {problem:?}");
     }
@@ -146,7 +146,10 @@ fn documents_that_are_none(#[case] name: &str, #[case] bytes: Vec<u8>) {
     let mut members = Members::default();
     members.0.insert(name.to_owned(), bytes);
     let problem = refused(&members);
-    assert!(matches!(problem, Problem::Document { .. } | Problem::Digest { .. }), "{problem:?}");
+    assert!(
+        matches!(problem, ContentError::Document { .. } | ContentError::Digest { .. }),
+        "{problem:?}"
+    );
 }
 
 #[rstest]
@@ -159,11 +162,11 @@ fn a_docker_manifest_that_points_elsewhere(#[case] layer: &str) {
     manifest[0]["Layers"][1] = layer.into();
     members.document("manifest.json", &manifest);
     let problem = refused(&members);
-    assert!(matches!(problem, Problem::Missing { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Missing { .. }), "{problem:?}");
     manifest[0]["Layers"] = json!([]);
     members.document("manifest.json", &manifest);
     let problem = refused(&members);
-    assert!(matches!(problem, Problem::LayerCount { manifest: 0, config: 2 }), "{problem:?}");
+    assert!(matches!(problem, ContentError::LayerCount { manifest: 0, config: 2 }), "{problem:?}");
 }
 
 #[test]
@@ -173,30 +176,30 @@ fn pull_rejects_malformed_tar() {
     let twice =
         good.0.iter().chain(&good.0).fold(Tar::new(), |tar, (name, bytes)| tar.file(name, bytes));
     let problem = refusal(&bench, &twice.bytes(), NAME);
-    assert!(matches!(problem, Problem::Twice { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Twice { .. }), "{problem:?}");
     let whole = good.tar();
     // Truncated inside the last member's body or header: the end marker is 1024 bytes.
     for cut in [whole.len() - 1024 - 300, 700, 100] {
         let problem = refusal(&bench, &whole[..cut], NAME);
-        assert!(matches!(problem, Problem::Truncated { .. }), "cut at {cut}: {problem:?}");
+        assert!(matches!(problem, ContentError::Truncated { .. }), "cut at {cut}: {problem:?}");
     }
     let packed = gzip(&whole);
     let problem = refusal(&bench, &packed[..packed.len() - 20], NAME);
-    assert!(matches!(problem, Problem::Truncated { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Truncated { .. }), "{problem:?}");
     let problem = refusal(&bench, &Tar::new().file("../manifest.json", "[]").bytes(), NAME);
-    assert!(matches!(problem, Problem::Name { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Name { .. }), "{problem:?}");
     let problem =
         refusal(&bench, &Tar::new().symlink("manifest.json", "/etc/passwd").bytes(), NAME);
-    assert!(matches!(problem, Problem::LinkLeadsOut { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::LinkLeadsOut { .. }), "{problem:?}");
     let problem =
         refusal(&bench, &Tar::new().device(EntryType::Char, "manifest.json", 1, 5).bytes(), NAME);
-    assert!(matches!(problem, Problem::Device { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Device { .. }), "{problem:?}");
     let problem = refusal(&bench, b"hello", NAME);
-    assert!(matches!(problem, Problem::Truncated { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Truncated { .. }), "{problem:?}");
     let problem = refusal(&bench, &[b'x'; 2048], NAME);
-    assert!(matches!(problem, Problem::Header { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Header { .. }), "{problem:?}");
     let problem = refusal(&bench, b"", NAME);
-    assert!(matches!(problem, Problem::NoImages), "{problem:?}");
+    assert!(matches!(problem, ContentError::NoImages), "{problem:?}");
 }
 
 #[test]
@@ -206,22 +209,22 @@ fn pull_enforces_limits() {
     let bomb = Limits { ratio: 50, ratio_from: 1 << 16, ..Limits::default() };
     let problem =
         refusal(&with(bomb.clone()), &oci(NAME, std::slice::from_ref(&zeros), zstd).tar(), NAME);
-    assert!(matches!(problem, Problem::Ratio { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Ratio { .. }), "{problem:?}");
     let problem =
         refusal(&with(bomb), &gzip(&docker(&[NAME], std::slice::from_ref(&zeros)).tar()), NAME);
-    assert!(matches!(problem, Problem::Ratio { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Ratio { .. }), "{problem:?}");
     // Two layers of one image share one budget.
     let budget = Limits { unpacked_bytes: 3 << 19, ..Limits::default() };
     let two = [zeros.clone(), Tar::new().file("more", vec![1; 1 << 20]).bytes()];
     let problem = refusal(&with(budget), &oci(NAME, &two, gzip).tar(), NAME);
-    assert!(matches!(problem, Problem::TooMuch { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::TooMuch { .. }), "{problem:?}");
     for limits in [
         Limits { document_bytes: 100, ..Limits::default() },
         Limits { layers: 1, ..Limits::default() },
         Limits { entries: 3, ..Limits::default() },
     ] {
         let problem = refusal(&with(limits.clone()), &oci(NAME, &layers(), gzip).tar(), NAME);
-        assert!(matches!(problem, Problem::TooMuch { .. }), "{limits:?}: {problem:?}");
+        assert!(matches!(problem, ContentError::TooMuch { .. }), "{limits:?}: {problem:?}");
     }
 }
 
@@ -230,7 +233,7 @@ fn pull_rejects_archive_with_too_many_names() {
     let tags: Vec<String> = (0..10_001).map(|number| format!("example.com/a:{number}")).collect();
     let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
     let problem = refusal(&Bench::new(), &docker(&tags, &layers()).tar(), "example.com/a:1");
-    assert!(matches!(problem, Problem::TooMuch { unit: "names", .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::TooMuch { unit: "names", .. }), "{problem:?}");
 }
 
 #[test]
@@ -243,11 +246,11 @@ fn pull_rejects_nested_and_ambiguous_indexes() {
     }
     index(&mut members, &[named(descriptor, NAME)]);
     let problem = refused(&members);
-    assert!(matches!(problem, Problem::TooMuch { unit: "nested indexes", .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::TooMuch { unit: "nested indexes", .. }), "{problem:?}");
     let mut members = Members::default();
     let one = oci_image(&mut members, &layers(), gzip);
     let other = oci_image(&mut members, &layers()[..1], gzip);
     index(&mut members, &[named(one, NAME), named(other, NAME)]);
     let problem = refused(&members);
-    assert!(matches!(problem, Problem::Ambiguous { .. }), "{problem:?}");
+    assert!(matches!(problem, ContentError::Ambiguous { .. }), "{problem:?}");
 }

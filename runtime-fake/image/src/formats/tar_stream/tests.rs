@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn read_all(bytes: &[u8]) -> Result<Vec<(Member, Vec<u8>)>, Problem> {
+fn read_all(bytes: &[u8]) -> Result<Vec<(Member, Vec<u8>)>, ContentError> {
     let mut reader = TarReader::new(Sequential(bytes), "it", 1 << 16);
     let mut out = Vec::new();
     while let Some(member) = reader.next_member()? {
         let mut body = Vec::new();
-        reader.read_to_end(&mut body).map_err(Problem::io("read"))?;
+        reader.read_to_end(&mut body).map_err(ContentError::io("read"))?;
         out.push((member, body));
     }
     Ok(out)
@@ -39,7 +39,7 @@ fn long_names_and_attributes() {
     assert_eq!(member.xattrs, [("user.a".to_owned(), b"x\ny=\0".to_vec())]);
     for cut in 0..bytes.len() - 1024 {
         match read_all(&bytes[..cut]) {
-            Err(Problem::Truncated { .. }) => {}
+            Err(ContentError::Truncated { .. }) => {}
             Ok(members) if members.is_empty() && cut == 0 => {}
             other => panic!("cut at {cut}: {other:?}"),
         }
@@ -65,7 +65,7 @@ fn extension_headers_of_one_member_share_their_limit() {
         read_all(&[&bytes[..bytes.len() - 1024], &bytes[..]].concat())
     };
     assert_eq!(members(60).unwrap().len(), 2);
-    assert!(matches!(members(70), Err(Problem::TooMuch { .. })));
+    assert!(matches!(members(70), Err(ContentError::TooMuch { .. })));
 }
 
 proptest! {

@@ -125,7 +125,7 @@ fn check(nodes: bool) {
         let got = match &last {
             Ok(root) => Some(listing(root)),
             // A failure of the machine is not a refusal.
-            Err(Problem::Io { source, .. }) => Some(format!("trouble: {source}")),
+            Err(ContentError::Io { source, .. }) => Some(format!("trouble: {source}")),
             Err(_) => None,
         };
         if got.as_deref() != want {

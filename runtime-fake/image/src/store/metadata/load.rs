@@ -105,7 +105,7 @@ impl Metadata {
         for path in garbage {
             metadata.trash.put(&path).map_err(store("remove", &path))?;
         }
-        metadata.settle_names();
+        metadata.deduplicate_tags();
         metadata.collect()?;
         metadata.durable = metadata.layers.keys().copied().collect();
         Ok(metadata)
@@ -141,7 +141,7 @@ impl Metadata {
     }
 
     /// A SIGKILL between the two writes that move a name leaves the name on two records; the one with the higher serial keeps it.
-    fn settle_names(&mut self) {
+    fn deduplicate_tags(&mut self) {
         let mut by_age: Vec<ImageId> = self.records.keys().copied().collect();
         compact::sort_by_key(&mut by_age, |id| {
             std::cmp::Reverse(self.records.get(id).map(|r| r.serial))
