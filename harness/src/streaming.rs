@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-pub use stream::{Gone, Inlet, Outlet};
+pub use stream::{Inlet, Outlet, StreamClosed};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;

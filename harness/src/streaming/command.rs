@@ -1,7 +1,9 @@
 //! The client side of a command's streams: for Exec, and for Attach to a container.
 
 use bytes::Bytes;
-use stream::{Channels, Codec, Connection, Gone, Headers, Inlet, Outlet, Role, Stream, connect};
+use stream::{
+    Channels, Codec, Connection, Headers, Inlet, Outlet, Role, Stream, StreamClosed, connect,
+};
 use tokio::task::JoinSet;
 
 use super::{DialError, Dialled, Transport, spdy, websocket};
@@ -54,7 +56,7 @@ impl Sizes {
     ///
     /// # Errors
     /// If the server has closed the stream.
-    pub async fn tell(&self, width: u16, height: u16) -> Result<(), Gone> {
+    pub async fn tell(&self, width: u16, height: u16) -> Result<(), StreamClosed> {
         let size = format!("{{\"Width\":{width},\"Height\":{height}}}\n");
         self.0.send(size.into()).await
     }
@@ -130,10 +132,13 @@ impl Command {
     ///
     /// # Errors
     /// If the command has no standard input, or has closed it.
-    pub fn write<'a>(&'a self, bytes: &[u8]) -> impl Future<Output = Result<(), Gone>> + use<'a> {
+    pub fn write<'a>(
+        &'a self,
+        bytes: &[u8],
+    ) -> impl Future<Output = Result<(), StreamClosed>> + use<'a> {
         // The future does not borrow the output streams, which are not `Sync`, so it is `Send`.
         let (stdin, bytes) = (self.stdin.as_ref(), Bytes::copy_from_slice(bytes));
-        async move { stdin.ok_or(Gone)?.send(bytes).await }
+        async move { stdin.ok_or(StreamClosed)?.send(bytes).await }
     }
 
     /// Ends its standard input, if the protocol supports that.
@@ -147,8 +152,8 @@ impl Command {
     ///
     /// # Errors
     /// If the server has closed the stream.
-    pub async fn resize(&self, width: u16, height: u16) -> Result<(), Gone> {
-        let sizes = self.sizes.as_ref().ok_or(Gone)?;
+    pub async fn resize(&self, width: u16, height: u16) -> Result<(), StreamClosed> {
+        let sizes = self.sizes.as_ref().ok_or(StreamClosed)?;
         sizes.tell(width, height).await
     }
 

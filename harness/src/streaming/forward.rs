@@ -125,7 +125,7 @@ async fn carry(
         text = downward => text,
         () = upward => return Ok(()),
     };
-    let lost = outlet.is_cut();
+    let lost = outlet.is_disconnected();
     outlet.abort().await;
     if !text.is_empty() {
         let text = String::from_utf8_lossy(&text).into_owned();

@@ -68,7 +68,7 @@ pub fn unpack(
 }
 
 /// A new directory, whose mode and time are set after its contents.
-struct Made {
+struct NewDirectory {
     names: Names,
     directory: OwnedFd,
     mode: u32,
@@ -81,7 +81,7 @@ struct Unpacker {
     side: Side,
     notes: Notes,
     /// Each directory is inside the previous one.
-    made: Vec<Made>,
+    made: Vec<NewDirectory>,
     buffer: Vec<u8>,
 }
 
@@ -200,7 +200,7 @@ impl Unpacker {
         let directory = openat(parent, as_path(name), flags, Mode::empty());
         let directory = directory.map_err(CopyError::errno("open", path))?;
         let (mode, time) = (self.mode(member), times(member));
-        self.made.push(Made { names: names.clone(), directory, mode, time });
+        self.made.push(NewDirectory { names: names.clone(), directory, mode, time });
         Ok(())
     }
 

@@ -155,7 +155,7 @@ impl Cni {
         attached.save(&pod.directory)?;
         let added = self.add_all(pod, &path, &list, &mut attached);
         let added = added.and_then(|given| {
-            look_again(netns, &list, &attached)?;
+            verify_attachment(netns, &list, &attached)?;
             Ok(given)
         });
         match added {
@@ -374,7 +374,11 @@ impl Cni {
 }
 
 /// Checks that the keeper still runs and that the pod has the interface that the plugins reported.
-fn look_again(netns: &PodNetns, list: &NetworkList, attached: &Attached) -> Result<(), CniError> {
+fn verify_attachment(
+    netns: &PodNetns,
+    list: &NetworkList,
+    attached: &Attached,
+) -> Result<(), CniError> {
     let network = || list.name.clone();
     let ended = netns
         .has_ended()

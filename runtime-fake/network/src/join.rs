@@ -58,7 +58,7 @@ async fn copy(from: &TcpStream, to: &TcpStream, slot: &Slot) -> io::Result<()> {
                 };
             }
             Ok(Some(_)) => {
-                slot.asked();
+                slot.record_request();
                 task::consume_budget().await;
             }
             Ok(None) => to.writable().await?,

@@ -19,7 +19,7 @@
 //! | [`cni`] | the networks that CNI plugins set up instead |
 //!
 //! Reading order: in `bridging` `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆
-//! builds the messages that `netlink` sends, `bridge_setup`, `spoofing`, `further` and `bridge` execute; `subnet_lock`,
+//! builds the messages that `netlink` sends, `bridge_setup`, `spoofing`, `bridges` and `bridge` execute; `subnet_lock`,
 //! `pod_netns`, `slots`, `join`, `resolver` and `deletion` are leaf modules.
 //!
 //! `egress` is a process, `crib __egress`, the first of a process namespace, so that its program never outlives it. It ends when
@@ -51,7 +51,7 @@ mod bridging {
     pub(crate) mod bridge;
     pub(crate) mod bridge_config;
     pub(crate) mod bridge_setup;
-    pub(crate) mod further;
+    pub(crate) mod bridges;
     pub(crate) mod ipam;
     pub(crate) mod names;
     pub(crate) mod orphans;

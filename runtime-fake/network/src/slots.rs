@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shares::{Refused, Shares};
+use shares::{Rejections, Shares};
 use tokio_util::sync::CancellationToken;
 
 /// Slots that the clients share. Clones are the same pool.
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Slots {
     name: &'static str,
     shares: Arc<Mutex<Shares<IpAddr, CancellationToken>>>,
-    report: fn(&str, &Refused<IpAddr>),
+    report: fn(&str, &Rejections<IpAddr>),
 }
 
 /// A slot. Dropping it frees it.
@@ -31,7 +31,7 @@ impl Slots {
     /// A pool of `limit` slots. Refused clients and ended slots are logged.
     #[must_use]
     pub fn new(name: &'static str, limit: usize) -> Self {
-        let report = |pool: &str, refused: &Refused<IpAddr>| {
+        let report = |pool: &str, refused: &Rejections<IpAddr>| {
             tracing::warn!(pool, %refused, "shared pool is full");
         };
         Self { name, shares: Arc::new(Mutex::new(Shares::new(limit))), report }
@@ -39,7 +39,7 @@ impl Slots {
 
     /// A pool for a process without a log: it reports to standard error.
     pub(crate) fn on_stderr(name: &'static str, limit: usize) -> Self {
-        let report = |pool: &str, refused: &Refused<IpAddr>| {
+        let report = |pool: &str, refused: &Rejections<IpAddr>| {
             let _ = writeln!(io::stderr(), "shared pool is full: {pool}: {refused}");
         };
         Self { report, ..Self::new(name, limit) }
@@ -63,8 +63,8 @@ impl Slots {
     }
 
     /// Closes a slot to free a resource that the pool does not count, such as a descriptor. Returns whether there was one.
-    pub fn give_up(&self) -> bool {
-        let ended = self.shares().give_up();
+    pub fn evict(&self) -> bool {
+        let ended = self.shares().evict();
         self.report();
         ended.inspect(CancellationToken::cancel).is_some()
     }
@@ -84,23 +84,23 @@ impl Slot {
     }
 
     /// Records that the client has sent data.
-    pub fn asked(&self) {
-        self.pool.shares().asked(self.number, false, Instant::now());
+    pub fn record_request(&self) {
+        self.pool.shares().record_request(self.number, false, Instant::now());
     }
 
     /// Records that data was sent to the client.
-    pub fn answered(&self) {
-        self.pool.shares().answered(self.number, Instant::now());
+    pub fn record_response(&self) {
+        self.pool.shares().record_response(self.number, Instant::now());
     }
 
     /// Frees the slot while its holder continues.
-    pub fn leave(&self) {
+    pub fn release(&self) {
         self.pool.shares().release(self.number);
     }
 
     /// Records that the connection is established.
     pub fn establish(&self) {
-        self.pool.shares().asked(self.number, true, Instant::now());
+        self.pool.shares().record_request(self.number, true, Instant::now());
     }
 
     /// The time until the flow of datagrams expires if it stays silent; `None` if it has expired or lost its slot.

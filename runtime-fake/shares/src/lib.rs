@@ -30,7 +30,7 @@ const REPORTED_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// The client has sent data.
-    Asked,
+    Requested,
     /// The client was answered.
     Answered,
     /// The client has sent more since (or, of a connection: both ends accepted).
@@ -53,13 +53,13 @@ pub struct Shares<C, H> {
     next: u64,
     slots: HashMap<u64, Slot<C, H>>,
     counts: HashMap<C, usize>,
-    refused: Option<Refused<C>>,
+    refused: Option<Rejections<C>>,
     reported: Option<Instant>,
 }
 
 /// A client that requested more than its share: it was refused, or lost a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused<C> {
+pub struct Rejections<C> {
     /// The first one since the last report.
     pub client: C,
     /// The number of its refusals.
@@ -68,7 +68,7 @@ pub struct Refused<C> {
     pub others: u64,
 }
 
-impl<C: Display> Display for Refused<C> {
+impl<C: Display> Display for Rejections<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { client, times, others } = self;
         write!(f, "refused or ended {times} of {client}, {others} of other clients")
@@ -113,7 +113,7 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
             ended = Some(self.release(victim?)?);
         }
         self.next += 1;
-        let slot = Slot { client, holder, stage: Stage::Asked, used: now };
+        let slot = Slot { client, holder, stage: Stage::Requested, used: now };
         self.slots.insert(self.next, slot);
         *self.counts.entry(client).or_default() += 1;
         Some((self.next, ended))
@@ -121,14 +121,14 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
 
     /// Frees the oldest slot of the client with the most, for a resource that the pool does not count.
     #[must_use]
-    pub fn give_up(&mut self) -> Option<H> {
+    pub fn evict(&mut self) -> Option<H> {
         let (most, _) = self.with_most()?;
         self.refuse(most);
         self.release(self.oldest(most, |_| true)?)
     }
 
     /// Records that the slot's client has sent data, or `established` a connection.
-    pub fn asked(&mut self, number: u64, established: bool, now: Instant) {
+    pub fn record_request(&mut self, number: u64, established: bool, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&number) {
             slot.used = now;
             if established || slot.stage == Stage::Answered {
@@ -138,7 +138,7 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
     }
 
     /// Records that data was sent to the slot's client.
-    pub fn answered(&mut self, number: u64, now: Instant) {
+    pub fn record_response(&mut self, number: u64, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&number) {
             slot.used = now;
             slot.stage = slot.stage.max(Stage::Answered);
@@ -149,7 +149,7 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
     #[must_use]
     pub fn expiry(&self, number: u64) -> Option<Instant> {
         let slot = self.slots.get(&number)?;
-        let silence = if slot.stage == Stage::Asked { UNANSWERED } else { ANSWERED };
+        let silence = if slot.stage == Stage::Requested { UNANSWERED } else { ANSWERED };
         Some(slot.used + silence)
     }
 
@@ -167,7 +167,7 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
 
     /// Takes the pending report: at most one per interval, if any client was refused or lost a slot.
     #[must_use]
-    pub fn report(&mut self, now: Instant) -> Option<Refused<C>> {
+    pub fn report(&mut self, now: Instant) -> Option<Rejections<C>> {
         if self.reported.is_some_and(|reported| now < reported + REPORTED_EVERY) {
             return None;
         }
@@ -192,7 +192,7 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
         match &mut self.refused {
             Some(refused) if refused.client == client => refused.times += 1,
             Some(refused) => refused.others += 1,
-            None => self.refused = Some(Refused { client, times: 1, others: 0 }),
+            None => self.refused = Some(Rejections { client, times: 1, others: 0 }),
         }
     }
 }
@@ -262,14 +262,14 @@ mod tests {
                     numbers.extend(taken.map(|(number, _)| number));
                 }
                 Reaches(holder, stage) => {
-                    shares.answered(numbers[holder], now);
+                    shares.record_response(numbers[holder], now);
                     if stage == Established {
-                        shares.asked(numbers[holder], false, now);
+                        shares.record_request(numbers[holder], false, now);
                     }
                 }
                 Ends(holder) => drop(shares.release(numbers[holder])),
                 Waits(seconds) => now += Duration::from_secs(seconds),
-                GivesUp(expected) => assert_eq!(shares.give_up(), expected, "step {index}"),
+                GivesUp(expected) => assert_eq!(shares.evict(), expected, "step {index}"),
                 Reports(expected) => {
                     let report = shares.report(now).map(|r| (r.client, r.times, r.others));
                     assert_eq!(report, expected, "step {index}");
@@ -287,9 +287,9 @@ mod tests {
         let (number, _) = shares.take('a', (), start).unwrap();
         let left = |shares: &Shares<char, ()>| Some(shares.expiry(number)? - start);
         assert_eq!(left(&shares), Some(30 * second));
-        shares.asked(number, false, start + second);
+        shares.record_request(number, false, start + second);
         assert_eq!(left(&shares), Some(31 * second));
-        shares.answered(number, start + 2 * second);
+        shares.record_response(number, start + 2 * second);
         assert_eq!(left(&shares), Some(122 * second));
         shares.release(number);
         assert_eq!(left(&shares), None);
@@ -299,7 +299,7 @@ mod tests {
     fn connection_is_established_at_once() {
         let (mut shares, now) = (Shares::new(1), Instant::now());
         let (number, _) = shares.take('a', (), now).unwrap();
-        shares.asked(number, true, now);
+        shares.record_request(number, true, now);
         assert_eq!(shares.take('a', (), now), None);
     }
 }

@@ -74,7 +74,7 @@ pub(super) async fn serve(socket: UdpSocket, mut backends: watch::Receiver<Backe
             }
         }
         if let Some(flow) = flows.get(&client) {
-            flow.to.slot.asked();
+            flow.to.slot.record_request();
             // A datagram that the socket does not accept is lost, as any datagram may be. The first send may report the error of
             // an earlier datagram.
             let send = || send(&flow.to.socket, &buffer[..length], SendFlags::DONTWAIT);
@@ -117,7 +117,7 @@ impl Port {
             let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
             match backend.socket.try_recv(&mut buffer) {
                 Ok(length) => {
-                    backend.slot.answered();
+                    backend.slot.record_response();
                     let _ = self.socket.try_send_to(&buffer[..length], client);
                 }
                 // The backend's port is closed, perhaps temporarily: the next datagram retries.

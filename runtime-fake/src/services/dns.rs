@@ -94,7 +94,7 @@ async fn streams(server: Server, listener: TcpListener, connections: Slots) {
         let server = server.clone();
         tasks::spawn(async move {
             tokio::select! {
-                _ = server.converse(stream, || slot.answered()) => {}
+                _ = server.converse(stream, || slot.record_response()) => {}
                 () = slot.closed() => {}
             }
         });

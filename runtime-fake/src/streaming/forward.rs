@@ -148,7 +148,7 @@ async fn forward(
 ) {
     let connected = tokio::select! {
         connected = pod.target.connect(&pod.sandbox, port) => connected,
-        () = outlet.gone() => return,
+        () = outlet.closed() => return,
     };
     let connection = match connected {
         Ok(connection) => connection,

@@ -72,7 +72,7 @@ pub(super) async fn serve(
             Err(error) => {
                 // Most likely there are too many open files: drop the oldest connection without a token.
                 tracing::warn!(%error, "failed to accept stream connection");
-                if !pending.give_up() {
+                if !pending.evict() {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 continue;
@@ -99,7 +99,7 @@ async fn accept_request(client: TcpStream, streams: &Streams, entry: &Slot) -> O
         let (response, accepted) = answer(request, streams);
         if accepted.is_some() {
             // From now on it is not dropped for others.
-            entry.leave();
+            entry.release();
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = accepted;
         }
         Ok::<_, Infallible>(response)

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Role,
-    pipe::{CHUNKS, Inlet, Outlet, PIECE, PIECES, Piece, What, hand_on},
+    pipe::{CHUNKS, Inlet, Outlet, PIECE, PIECES, Piece, PieceKind, deliver},
 };
 
 /// In place of a channel number: half-closes the channel that follows.
@@ -118,16 +118,16 @@ async fn read<T: AsyncRead + AsyncWrite + Unpin>(
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) | Message::Close(_) => continue,
         };
         match decode(message, codec, half_close) {
-            Some(Arrived::Data(channel, mut bytes)) => {
+            Some(ChannelMessage::Data(channel, mut bytes)) => {
                 let Some(inlet) = inlets.get(&channel) else {
                     continue;
                 };
                 while !bytes.is_empty() {
                     let chunk = bytes.split_to(bytes.len().min(PIECE));
-                    hand_on(chunk, inlet, || heartbeat(&pieces)).await;
+                    deliver(chunk, inlet, || heartbeat(&pieces)).await;
                 }
             }
-            Some(Arrived::End(channel)) => {
+            Some(ChannelMessage::End(channel)) => {
                 inlets.remove(&channel);
             }
             None => {}
@@ -139,33 +139,33 @@ async fn read<T: AsyncRead + AsyncWrite + Unpin>(
 /// Queues a heartbeat, unless the queue is full.
 fn heartbeat(pieces: &mpsc::WeakSender<Piece>) {
     if let Some(pieces) = pieces.upgrade() {
-        let what = What::Heartbeat;
+        let what = PieceKind::Heartbeat;
         let _ = pieces.try_send(Piece { id: 0, what });
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Arrived {
+enum ChannelMessage {
     Data(u8, Bytes),
     End(u8),
 }
 
 /// Decodes a message. Returns `None` if it is empty or invalid, which Kubernetes ignores too.
-fn decode(mut message: Bytes, codec: Codec, half_close: bool) -> Option<Arrived> {
+fn decode(mut message: Bytes, codec: Codec, half_close: bool) -> Option<ChannelMessage> {
     let first = *message.first()?;
     if half_close && first == CLOSE {
         return match message[..] {
-            [_, channel] => Some(Arrived::End(channel)),
+            [_, channel] => Some(ChannelMessage::End(channel)),
             _ => None,
         };
     }
     let bytes = message.split_off(1);
     match codec {
-        Codec::Binary => Some(Arrived::Data(first, bytes)),
+        Codec::Binary => Some(ChannelMessage::Data(first, bytes)),
         Codec::Base64 => {
             let channel = first.checked_sub(b'0')?;
             let bytes = BASE64_STANDARD.decode(&bytes).ok()?;
-            Some(Arrived::Data(channel, bytes.into()))
+            Some(ChannelMessage::Data(channel, bytes.into()))
         }
     }
 }
@@ -179,14 +179,14 @@ async fn write<T: AsyncRead + AsyncWrite + Unpin>(
     while let Some(Piece { id, what }) = pieces.recv().await {
         let channel = u8::try_from(id).unwrap_or(CLOSE);
         match what {
-            What::Data(bytes) => sink.send(encode(channel, &bytes, codec)).await?,
-            What::End | What::Reset if half_close => {
+            PieceKind::Data(bytes) => sink.send(encode(channel, &bytes, codec)).await?,
+            PieceKind::End | PieceKind::Reset if half_close => {
                 let end = Bytes::copy_from_slice(&[CLOSE, channel]);
                 sink.send(Message::Binary(end)).await?;
             }
-            What::Heartbeat => sink.send(Message::Ping(Bytes::new())).await?,
+            PieceKind::Heartbeat => sink.send(Message::Ping(Bytes::new())).await?,
             // The other protocols have no message for it.
-            What::End | What::Reset => {}
+            PieceKind::End | PieceKind::Reset => {}
         }
     }
     let farewell = CloseFrame { code: CloseCode::Normal, reason: "".into() };
@@ -219,19 +219,19 @@ mod tests {
 
     #[rstest]
     #[case::nothing(b"", Codec::Binary, None)]
-    #[case::bytes(b"\x01abc", Codec::Binary, Some(Arrived::Data(1, "abc".into())))]
-    #[case::no_bytes(b"\x04", Codec::Binary, Some(Arrived::Data(4, Bytes::new())))]
-    #[case::end(b"\xff\x00", Codec::Binary, Some(Arrived::End(0)))]
+    #[case::bytes(b"\x01abc", Codec::Binary, Some(ChannelMessage::Data(1, "abc".into())))]
+    #[case::no_bytes(b"\x04", Codec::Binary, Some(ChannelMessage::Data(4, Bytes::new())))]
+    #[case::end(b"\xff\x00", Codec::Binary, Some(ChannelMessage::End(0)))]
     #[case::end_of_nothing(b"\xff", Codec::Binary, None)]
     #[case::too_many_ends(b"\xff\x00\x01", Codec::Binary, None)]
-    #[case::text(b"0Zm9vCgo=", Codec::Base64, Some(Arrived::Data(0, "foo\n\n".into())))]
-    #[case::no_text(b"0", Codec::Base64, Some(Arrived::Data(0, Bytes::new())))]
+    #[case::text(b"0Zm9vCgo=", Codec::Base64, Some(ChannelMessage::Data(0, "foo\n\n".into())))]
+    #[case::no_text(b"0", Codec::Base64, Some(ChannelMessage::Data(0, Bytes::new())))]
     #[case::no_base64(b"0!", Codec::Base64, None)]
     #[case::no_digit(b"\x00Zm9v", Codec::Base64, None)]
     fn messages(
         #[case] message: &'static [u8],
         #[case] codec: Codec,
-        #[case] says: Option<Arrived>,
+        #[case] says: Option<ChannelMessage>,
     ) {
         assert_eq!(decode(Bytes::from_static(message), codec, true), says);
     }
@@ -241,10 +241,10 @@ mod tests {
         for codec in [Codec::Binary, Codec::Base64] {
             let message = encode(3, b"any\x00bytes", codec).into_data();
             let back = decode(message, codec, false);
-            assert_eq!(back, Some(Arrived::Data(3, "any\0bytes".into())));
+            assert_eq!(back, Some(ChannelMessage::Data(3, "any\0bytes".into())));
         }
         // Without half-close, 255 is an ordinary channel.
         let data = decode(Bytes::from_static(b"\xff\x00"), Codec::Binary, false);
-        assert_eq!(data, Some(Arrived::Data(255, "\0".into())));
+        assert_eq!(data, Some(ChannelMessage::Data(255, "\0".into())));
     }
 }

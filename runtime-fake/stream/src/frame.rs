@@ -26,7 +26,7 @@ pub(super) mod reset {
 
 /// A malformed frame. The connection cannot be used after it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Malformed {
+pub(super) enum FrameError {
     #[error("a control frame is of version {0}, not {VERSION}")]
     Version(u16),
     #[error("a control frame is {0} bytes long; {MAX_CONTROL} are allowed")]
@@ -84,23 +84,23 @@ pub(super) enum Frame {
 }
 
 /// Parses a frame's header.
-pub(super) fn head(bytes: [u8; HEAD]) -> Result<Head, Malformed> {
+pub(super) fn head(bytes: [u8; HEAD]) -> Result<Head, FrameError> {
     let [a, b, c, d, flags, l1, l2, l3] = bytes;
     let first = u32::from_be_bytes([a, b, c, d]);
     let length = u32::from_be_bytes([0, l1, l2, l3]) as usize;
     if first & CONTROL == 0 {
         let fin = flags & FIN != 0;
         return match first {
-            0 => Err(Malformed::NoStream("data")),
+            0 => Err(FrameError::NoStream("data")),
             id => Ok(Head::Data { id, fin, length }),
         };
     }
     let version = u16::from_be_bytes([a & 0x7f, b]);
     if version != VERSION {
-        return Err(Malformed::Version(version));
+        return Err(FrameError::Version(version));
     }
     if length > MAX_CONTROL {
-        return Err(Malformed::TooLong(length));
+        return Err(FrameError::TooLong(length));
     }
     Ok(Head::Control { kind: u16::from_be_bytes([c, d]), flags, length })
 }
@@ -113,13 +113,13 @@ pub(super) fn data_head(id: u32, fin: bool, length: usize) -> [u8; HEAD] {
 }
 
 /// Parses the payload of a control frame.
-pub(super) fn control(kind: u16, flags: u8, payload: &[u8]) -> Result<Frame, Malformed> {
+pub(super) fn control(kind: u16, flags: u8, payload: &[u8]) -> Result<Frame, FrameError> {
     let fin = flags & FIN != 0;
     let frame = match kind {
         1 => {
             let (id, rest) = stream("SYN_STREAM", payload)?;
             // Skip the associated stream, priority and credential slot, which are unused here.
-            let block = rest.get(6..).ok_or(Malformed::Length("SYN_STREAM"))?;
+            let block = rest.get(6..).ok_or(FrameError::Length("SYN_STREAM"))?;
             Frame::SynStream {
                 id,
                 fin,
@@ -159,11 +159,11 @@ pub(super) fn control(kind: u16, flags: u8, payload: &[u8]) -> Result<Frame, Mal
     Ok(frame)
 }
 
-fn settings(payload: &[u8]) -> Result<Vec<(u32, u32)>, Malformed> {
+fn settings(payload: &[u8]) -> Result<Vec<(u32, u32)>, FrameError> {
     let (count, entries) = word("SETTINGS", payload)?;
     // Compare as u64: the peer's count could overflow a u32.
     if u64::from(count) * 8 != entries.len() as u64 {
-        return Err(Malformed::Length("SETTINGS"));
+        return Err(FrameError::Length("SETTINGS"));
     }
     entries
         .chunks_exact(8)
@@ -175,23 +175,23 @@ fn settings(payload: &[u8]) -> Result<Vec<(u32, u32)>, Malformed> {
         .collect()
 }
 
-fn word<'a>(frame: &'static str, bytes: &'a [u8]) -> Result<(u32, &'a [u8]), Malformed> {
+fn word<'a>(frame: &'static str, bytes: &'a [u8]) -> Result<(u32, &'a [u8]), FrameError> {
     match bytes.split_first_chunk() {
         Some((word, rest)) => Ok((u32::from_be_bytes(*word), rest)),
-        None => Err(Malformed::Length(frame)),
+        None => Err(FrameError::Length(frame)),
     }
 }
 
-fn only_word(frame: &'static str, bytes: &[u8]) -> Result<u32, Malformed> {
+fn only_word(frame: &'static str, bytes: &[u8]) -> Result<u32, FrameError> {
     match word(frame, bytes)? {
         (word, []) => Ok(word),
-        _ => Err(Malformed::Length(frame)),
+        _ => Err(FrameError::Length(frame)),
     }
 }
 
-fn stream<'a>(frame: &'static str, bytes: &'a [u8]) -> Result<(u32, &'a [u8]), Malformed> {
+fn stream<'a>(frame: &'static str, bytes: &'a [u8]) -> Result<(u32, &'a [u8]), FrameError> {
     match word(frame, bytes)? {
-        (id, _) if id & LOW_31 == 0 => Err(Malformed::NoStream(frame)),
+        (id, _) if id & LOW_31 == 0 => Err(FrameError::NoStream(frame)),
         (id, rest) => Ok((id & LOW_31, rest)),
     }
 }

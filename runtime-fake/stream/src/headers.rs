@@ -13,7 +13,7 @@ const MAX_HEADERS: usize = 256;
 /// Why a header block could not be read. Later blocks cannot be read either, because they share its compression
 /// state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum BadHeaders {
+pub(super) enum HeadersError {
     #[error("headers are not compressed as they should be")]
     Compression,
     #[error("headers are longer than {MAX_BLOCK} bytes once inflated")]
@@ -57,10 +57,10 @@ impl Headers {
         out
     }
 
-    fn decode(mut block: &[u8]) -> Result<Self, BadHeaders> {
+    fn decode(mut block: &[u8]) -> Result<Self, HeadersError> {
         let count = number(&mut block)?;
         if count > MAX_HEADERS {
-            return Err(BadHeaders::TooMany);
+            return Err(HeadersError::TooMany);
         }
         let mut pairs = Vec::with_capacity(count);
         for _ in 0..count {
@@ -70,15 +70,15 @@ impl Headers {
     }
 }
 
-fn number(block: &mut &[u8]) -> Result<usize, BadHeaders> {
-    let (bytes, rest) = block.split_first_chunk().ok_or(BadHeaders::Short)?;
+fn number(block: &mut &[u8]) -> Result<usize, HeadersError> {
+    let (bytes, rest) = block.split_first_chunk().ok_or(HeadersError::Short)?;
     *block = rest;
-    usize::try_from(u32::from_be_bytes(*bytes)).map_err(|_| BadHeaders::Short)
+    usize::try_from(u32::from_be_bytes(*bytes)).map_err(|_| HeadersError::Short)
 }
 
-fn text(block: &mut &[u8]) -> Result<String, BadHeaders> {
+fn text(block: &mut &[u8]) -> Result<String, HeadersError> {
     let length = number(block)?;
-    let (bytes, rest) = block.split_at_checked(length).ok_or(BadHeaders::Short)?;
+    let (bytes, rest) = block.split_at_checked(length).ok_or(HeadersError::Short)?;
     *block = rest;
     Ok(String::from_utf8_lossy(bytes).into_owned())
 }
@@ -121,35 +121,35 @@ impl Inflater {
         Self(Decompress::new(true))
     }
 
-    pub(super) fn headers(&mut self, mut block: &[u8]) -> Result<Headers, BadHeaders> {
+    pub(super) fn headers(&mut self, mut block: &[u8]) -> Result<Headers, HeadersError> {
         // A block of any length is accepted, but inflates to no more than the limit.
         let mut plain = Vec::with_capacity(block.len().clamp(512, MAX_BLOCK));
         loop {
             let (before_in, before_out) = (self.0.total_in(), plain.len());
             let result = self.0.decompress_vec(block, &mut plain, FlushDecompress::Sync);
             let taken = usize::try_from(self.0.total_in() - before_in).unwrap_or(usize::MAX);
-            block = block.get(taken..).ok_or(BadHeaders::Compression)?;
+            block = block.get(taken..).ok_or(HeadersError::Compression)?;
             match result {
                 Ok(Status::Ok | Status::BufError) => {}
                 // The zlib stream must not end before the connection does.
-                Ok(Status::StreamEnd) => return Err(BadHeaders::Compression),
+                Ok(Status::StreamEnd) => return Err(HeadersError::Compression),
                 Err(error) if error.needs_dictionary().is_some() => {
                     self.0
                         .set_dictionary(&dictionary::bytes())
-                        .map_err(|_| BadHeaders::Compression)?;
+                        .map_err(|_| HeadersError::Compression)?;
                     continue;
                 }
-                Err(_) => return Err(BadHeaders::Compression),
+                Err(_) => return Err(HeadersError::Compression),
             }
             if plain.len() == plain.capacity() {
                 if plain.len() >= MAX_BLOCK {
-                    return Err(BadHeaders::TooLong);
+                    return Err(HeadersError::TooLong);
                 }
                 plain.reserve_exact(plain.len().min(MAX_BLOCK - plain.len()));
             } else if block.is_empty() {
                 return Headers::decode(&plain);
             } else if taken == 0 && plain.len() == before_out {
-                return Err(BadHeaders::Compression);
+                return Err(HeadersError::Compression);
             }
         }
     }

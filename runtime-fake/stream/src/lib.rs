@@ -33,7 +33,7 @@ mod tunnel;
 
 pub use channels::{Channels, Codec};
 pub use headers::Headers;
-pub use pipe::{Gone, Inlet, Outlet, pump_in, pump_out};
+pub use pipe::{Inlet, Outlet, StreamClosed, pump_in, pump_out};
 pub use requests::ClientStream;
 pub use spdy::{Connection, ConnectionError, Driver, Role, Stream, connect};
 pub use tunnel::Tunnel;

@@ -30,17 +30,17 @@ pub(super) const HEARTBEAT: Duration = Duration::from_secs(3);
 /// The peer reset the stream, or the connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the other side has gone")]
-pub struct Gone;
+pub struct StreamClosed;
 
 /// A piece of data or a control message to be sent on a stream.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) id: u32,
-    pub(super) what: What,
+    pub(super) what: PieceKind,
 }
 
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum PieceKind {
     Data(Bytes),
     /// A half-close.
     End,
@@ -108,7 +108,7 @@ impl Flow {
     }
 
     /// From now on the sender waits for room in the window.
-    pub(super) fn heed(&self) {
+    pub(super) fn start_limiting(&self) {
         self.heeded.store(true, Ordering::Relaxed);
     }
 
@@ -165,13 +165,13 @@ impl Outlet {
     ///
     /// # Errors
     /// When the peer will not read them.
-    pub async fn send(&self, mut bytes: Bytes) -> Result<(), Gone> {
+    pub async fn send(&self, mut bytes: Bytes) -> Result<(), StreamClosed> {
         loop {
             let mut length = bytes.len().min(PIECE);
             if length > 0 {
                 length = self.room(length).await?;
             }
-            let what = What::Data(bytes.split_to(length));
+            let what = PieceKind::Data(bytes.split_to(length));
             self.push(what).await?;
             if bytes.is_empty() {
                 return Ok(());
@@ -179,7 +179,7 @@ impl Outlet {
         }
     }
 
-    async fn room(&self, wanted: usize) -> Result<usize, Gone> {
+    async fn room(&self, wanted: usize) -> Result<usize, StreamClosed> {
         let granted = async {
             let mut room = wanted;
             for (n, flow) in self.flows.iter().enumerate() {
@@ -195,36 +195,36 @@ impl Outlet {
         // The losing arm need not be cancel-safe: the stream is over.
         tokio::select! {
             room = granted => Ok(room),
-            () = self.gone() => Err(Gone),
+            () = self.closed() => Err(StreamClosed),
         }
     }
 
-    async fn push(&self, what: What) -> Result<(), Gone> {
+    async fn push(&self, what: PieceKind) -> Result<(), StreamClosed> {
         if self.reset.is_cancelled() {
-            return Err(Gone);
+            return Err(StreamClosed);
         }
         let piece = Piece { id: self.id, what };
-        self.to.send(piece).await.map_err(|_| Gone)
+        self.to.send(piece).await.map_err(|_| StreamClosed)
     }
 
     /// Half-closes the stream, after everything that was sent before.
     pub async fn end(&self) {
-        let _ = self.push(What::End).await;
+        let _ = self.push(PieceKind::End).await;
     }
 
     /// Resets the stream: ends both directions.
     pub async fn abort(&self) {
-        let _ = self.push(What::Reset).await;
+        let _ = self.push(PieceKind::Reset).await;
     }
 
     /// Whether the connection has ended.
     #[must_use]
-    pub fn is_cut(&self) -> bool {
+    pub fn is_disconnected(&self) -> bool {
         self.to.is_closed()
     }
 
     /// Waits until the peer has reset the stream or the connection has ended.
-    pub async fn gone(&self) {
+    pub async fn closed(&self) {
         tokio::select! {
             () = self.reset.cancelled() => {}
             () = self.to.closed() => {}
@@ -233,7 +233,7 @@ impl Outlet {
 }
 
 /// Delivers a chunk to the stream's reader and sends heartbeats while the queue is full. The reader may have been dropped.
-pub(super) async fn hand_on(chunk: Bytes, to: &mpsc::Sender<Bytes>, mut heartbeat: impl FnMut()) {
+pub(super) async fn deliver(chunk: Bytes, to: &mpsc::Sender<Bytes>, mut heartbeat: impl FnMut()) {
     let sent = to.send(chunk);
     tokio::pin!(sent);
     while tokio::time::timeout(HEARTBEAT, &mut sent).await.is_err() {
@@ -264,7 +264,7 @@ pub async fn pump_out(reader: &mut (impl AsyncRead + Unpin), outlet: &Outlet) ->
         // Cancel-safe: a dropped read has consumed nothing.
         let read = tokio::select! {
             read = reader.read_buf(&mut buffer) => read?,
-            () = outlet.gone() => return Err(io::ErrorKind::BrokenPipe.into()),
+            () = outlet.closed() => return Err(io::ErrorKind::BrokenPipe.into()),
         };
         if read == 0 {
             return Ok(());

@@ -33,8 +33,8 @@ use tokio::{
 };
 
 use super::{
-    frame::Malformed,
-    headers::{BadHeaders, Headers},
+    frame::FrameError,
+    headers::{Headers, HeadersError},
     pipe::{Inlet, Outlet, PIECES, Piece},
 };
 use shared::{Control, Shared};
@@ -64,14 +64,14 @@ pub enum ConnectionError {
     Protocol(String),
 }
 
-impl From<Malformed> for ConnectionError {
-    fn from(problem: Malformed) -> Self {
+impl From<FrameError> for ConnectionError {
+    fn from(problem: FrameError) -> Self {
         Self::Protocol(problem.to_string())
     }
 }
 
-impl From<BadHeaders> for ConnectionError {
-    fn from(problem: BadHeaders) -> Self {
+impl From<HeadersError> for ConnectionError {
+    fn from(problem: HeadersError) -> Self {
         Self::Protocol(problem.to_string())
     }
 }

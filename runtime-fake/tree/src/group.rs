@@ -20,7 +20,7 @@ const SET_GROUP: u32 = 0o2000;
 /// # Errors
 /// The kernel's error.
 pub fn give_to_group(path: &Path, group: u32, readonly: bool) -> io::Result<()> {
-    let mut giver = Giver { group: Gid::from_raw(group), readonly };
+    let mut giver = GroupVisitor { group: Gid::from_raw(group), readonly };
     walk(open(path)?, Mounts::Stay, &mut giver)?;
     let top = openat(CWD, path, FLAGS, Mode::empty())?;
     giver.give(&top, &fstat(&top)?)?;
@@ -39,12 +39,12 @@ pub fn is_of_group(path: &Path, group: u32, readonly: bool) -> io::Result<bool> 
 
 const FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-struct Giver {
+struct GroupVisitor {
     group: Gid,
     readonly: bool,
 }
 
-impl Giver {
+impl GroupVisitor {
     /// Changes the open file, without looking up its name again.
     fn give(&self, file: &OwnedFd, stat: &Stat) -> Result<(), Errno> {
         chownat(file, c"", None, Some(self.group), AtFlags::EMPTY_PATH)?;
@@ -69,7 +69,7 @@ impl Giver {
     }
 }
 
-impl Visitor for Giver {
+impl Visitor for GroupVisitor {
     fn visit(&mut self, entry: &Entry<'_>) -> Result<(), Errno> {
         match entry.is_directory() {
             // A directory is changed after its contents.

@@ -84,8 +84,8 @@ pub(crate) fn remove_until(
 ) -> Result<(), RemoveError> {
     let mut removal = Removal { levels: Vec::new(), moved: 0, failure: None };
     match unlink(parent, name, FileType::Unknown) {
-        Ok(Unlinked::Gone) => return Ok(()),
-        Ok(Unlinked::NotEmpty) => {}
+        Ok(UnlinkOutcome::Gone) => return Ok(()),
+        Ok(UnlinkOutcome::NotEmpty) => {}
         Err(errno) => return Err(RemoveError::new(name, errno)),
     }
     let top = Level::open(parent, name).map_err(|errno| RemoveError::new(name, errno))?;
@@ -124,7 +124,7 @@ impl Level {
     }
 }
 
-enum Unlinked {
+enum UnlinkOutcome {
     Gone,
     NotEmpty,
 }
@@ -162,13 +162,13 @@ impl Removal {
             return;
         };
         let done = level.directory.fd().and_then(|fd| match unlink(fd, name, kind)? {
-            Unlinked::Gone => Ok(None),
-            Unlinked::NotEmpty if depth < OPEN => match Level::open(fd, name) {
+            UnlinkOutcome::Gone => Ok(None),
+            UnlinkOutcome::NotEmpty if depth < OPEN => match Level::open(fd, name) {
                 // Out of descriptors: treat the directory as too deep.
                 Err(Errno::MFILE | Errno::NFILE) if depth > 1 => Ok(Some(None)),
                 opened => Ok(Some(Some(opened?))),
             },
-            Unlinked::NotEmpty => Ok(Some(None)),
+            UnlinkOutcome::NotEmpty => Ok(Some(None)),
         });
         match done {
             Ok(None) => level.progress = true,
@@ -264,10 +264,10 @@ impl Removal {
 }
 
 /// Removes a file or an empty directory.
-fn unlink(parent: BorrowedFd<'_>, name: &CStr, kind: FileType) -> Result<Unlinked, Errno> {
+fn unlink(parent: BorrowedFd<'_>, name: &CStr, kind: FileType) -> Result<UnlinkOutcome, Errno> {
     if kind != FileType::Directory {
         match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => return Ok(Unlinked::Gone),
+            Ok(()) | Err(Errno::NOENT) => return Ok(UnlinkOutcome::Gone),
             Err(Errno::ISDIR) => {}
             // Some file systems return EPERM or EACCES for a directory, and all do when the parent is not writable.
             Err(Errno::PERM | Errno::ACCESS) if is_directory(parent, name) => {}
@@ -275,10 +275,12 @@ fn unlink(parent: BorrowedFd<'_>, name: &CStr, kind: FileType) -> Result<Unlinke
         }
     }
     match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => Ok(Unlinked::Gone),
+        Ok(()) | Err(Errno::NOENT) => Ok(UnlinkOutcome::Gone),
         // A directory that cannot be unlinked from its parent can still be emptied. The error is reported when its end
         // is reached.
-        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::PERM | Errno::ACCESS) => Ok(Unlinked::NotEmpty),
+        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::PERM | Errno::ACCESS) => {
+            Ok(UnlinkOutcome::NotEmpty)
+        }
         Err(errno) => Err(errno),
     }
 }

@@ -11,8 +11,8 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 use crate::bridging::bridge_config::BridgeConfig;
 use crate::bridging::bridge_setup::open_here;
-use crate::bridging::further::{self, Bridges, First};
-use crate::bridging::names::{further_bridge, host_interface, uplink};
+use crate::bridging::bridges::{self, Bridges, PrimaryBridge};
+use crate::bridging::names::{host_interface, secondary_bridge, uplink};
 use crate::bridging::orphans;
 use crate::bridging::segments::Segment;
 use crate::bridging::spoofing::{Port, SourceFilter};
@@ -48,7 +48,7 @@ pub struct Bridge {
     ipv4: bool,
     ipv6: Option<Ipv6Net>,
     ipam: Mutex<Ipam>,
-    /// This bridge and the further bridges connected to it.
+    /// This bridge and the secondary bridges connected to it.
     bridges: Mutex<Bridges>,
     /// Idle sockets in the bridge's namespace. Every call takes one, so that no call waits for another's.
     idle: Mutex<Vec<Netlink>>,
@@ -102,8 +102,8 @@ impl Bridge {
             orphans::remove(netlink, claims, &links)?;
         }
         let mtu = mtu_in(config.namespace.as_ref());
-        let first = First { name: &name, index, namespace, mtu };
-        let bridges = further::reconcile(netlink, first, &links, existing, config.ports)?;
+        let first = PrimaryBridge { name: &name, index, namespace, mtu };
+        let bridges = bridges::reconcile(netlink, first, &links, existing, config.ports)?;
         let of = |number| addresses(opened.subnet, config.ipv4, opened.ipv6, number);
         let pods = existing.iter().filter_map(|(sandbox, _)| {
             let address = ipam.address_of(sandbox)?;
@@ -244,9 +244,9 @@ impl Bridge {
         if pods > 0 {
             return Err(NetError::StillAttached { name: self.name, pods });
         }
-        let further: Vec<Segment> = self.bridges().indexes.keys().copied().collect();
-        for segment in further.into_iter().filter(|segment| *segment > 0) {
-            self.with_netlink(|netlink| further::remove(netlink, &self.name, segment))?;
+        let secondary: Vec<Segment> = self.bridges().indexes.keys().copied().collect();
+        for segment in secondary.into_iter().filter(|segment| *segment > 0) {
+            self.with_netlink(|netlink| bridges::remove(netlink, &self.name, segment))?;
         }
         self.deletions.delete(self.netlink()?, requests::delete(Link::Index(self.index)))?;
         self.deletions.finish();
@@ -267,16 +267,16 @@ impl Bridge {
     fn bridge_for(&self, sandbox_id: &str) -> Result<(String, u32), NetError> {
         let name_of = |segment| match segment {
             0 => self.name.clone(),
-            segment => further_bridge(&self.name, segment),
+            segment => secondary_bridge(&self.name, segment),
         };
         let make = |segment| {
-            let first = First {
+            let first = PrimaryBridge {
                 name: &self.name,
                 index: self.index,
                 namespace: self.namespace(),
                 mtu: self.mtu(),
             };
-            let index = self.with_netlink(|netlink| further::make(netlink, first, segment))?;
+            let index = self.with_netlink(|netlink| bridges::make(netlink, first, segment))?;
             let (upper, lower) = uplink(&self.name, segment);
             self.wait_until_it_forwards(&upper, &self.name)?;
             self.wait_until_it_forwards(&lower, &name_of(segment))?;

@@ -42,13 +42,13 @@ pub(crate) fn open_here(
     }
     let mut claims = Vec::new();
     let subnet = if config.ipv4 {
-        let (subnet, claim) = settle_subnet(&mut netlink, name, bridge.as_ref(), config, existing)?;
+        let (subnet, claim) = select_subnet(&mut netlink, name, bridge.as_ref(), config, existing)?;
         claims.extend(claim);
         subnet
     } else {
         subnet::NUMBERS
     };
-    let ipv6 = settle_ipv6(name, config)?.map(|(subnet, claim)| {
+    let ipv6 = select_ipv6_subnet(name, config)?.map(|(subnet, claim)| {
         claims.extend(claim);
         subnet
     });
@@ -112,7 +112,7 @@ fn claim(
 }
 
 /// Like [`claim`], but fails if another daemon holds the subnet.
-fn claim_this(
+fn claim_or_fail(
     name: &str,
     claims: Option<&SubnetLocks>,
     subnet: impl Display,
@@ -125,7 +125,7 @@ fn claim_this(
 
 /// The IPv6 subnet and its lock. No other daemon has it: the subnet derived from the name is unique with near
 /// certainty, and a configured one is the administrator's choice.
-fn settle_ipv6(
+fn select_ipv6_subnet(
     name: &str,
     config: &BridgeConfig,
 ) -> Result<Option<(Ipv6Net, Option<SubnetLock>)>, NetError> {
@@ -135,7 +135,7 @@ fn settle_ipv6(
         Ipv6::IfPossible => subnet6::unique_local(name),
         Ipv6::Subnet(subnet) => subnet,
     };
-    let claim = claim_this(name, config.claims.as_ref(), subnet)?;
+    let claim = claim_or_fail(name, config.claims.as_ref(), subnet)?;
     Ok(Some((subnet, claim)))
 }
 
@@ -148,7 +148,7 @@ fn kernel_has_ipv6() -> bool {
 }
 
 /// The subnet of the bridge and its lock: the bridge's current subnet, or else a free one.
-fn settle_subnet(
+fn select_subnet(
     netlink: &mut Netlink,
     name: &str,
     bridge: Option<&LinkFacts>,
@@ -161,7 +161,7 @@ fn settle_subnet(
     let had = in_use.iter().find(|used| used.address && used.index.is_some() && used.index == ours);
     if let (Some(had), Some(index)) = (had, ours) {
         let subnet = had.subnet;
-        let claim = claim_this(name, claims, subnet)?;
+        let claim = claim_or_fail(name, claims, subnet)?;
         let provided = config.pools.iter().any(|pool| pool.provides(subnet));
         if provided || !existing.is_empty() {
             return Ok((subnet, claim));

@@ -8,13 +8,13 @@ pub(crate) fn host_interface(bridge: &str, sandbox_id: &str) -> String {
     format!("crv{}", digits([bridge.as_bytes(), sandbox_id.as_bytes()], 12))
 }
 
-/// The name of a further bridge, connected to the daemon's first one.
-pub(crate) fn further_bridge(bridge: &str, segment: usize) -> String {
+/// The name of a secondary bridge, connected to the daemon's first one.
+pub(crate) fn secondary_bridge(bridge: &str, segment: usize) -> String {
     format!("{bridge}-{segment}")
 }
 
-/// The two ends of the veth pair that connects a further bridge to the first one: the port of the first bridge, then the port of
-/// the further one.
+/// The two ends of the veth pair that connects a secondary bridge to the first one: the port of the first bridge, then the port of
+/// the secondary one.
 pub(crate) fn uplink(bridge: &str, segment: usize) -> (String, String) {
     let digits = digits([bridge.as_bytes(), &segment.to_ne_bytes()], 12);
     (format!("cru{digits}"), format!("crl{digits}"))
@@ -58,7 +58,7 @@ mod tests {
         assert!(port.len() == 15 && port.starts_with("crv"), "{port}");
         assert_eq!(port, host_interface(name, "a"));
         assert_ne!(port, host_interface(name, "b"));
-        assert_eq!(further_bridge(name, 23).len(), 15);
+        assert_eq!(secondary_bridge(name, 23).len(), 15);
         let (upper, lower) = uplink(name, 1);
         assert!(upper.len() == 15 && lower.len() == 15 && upper != lower);
         assert_ne!(uplink(name, 2).0, upper);

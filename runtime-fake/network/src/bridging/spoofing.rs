@@ -106,18 +106,22 @@ impl SourceFilter {
     }
 
     /// Allows a pod's port to send from further addresses.
-    pub(crate) fn extend(&self, port: Port<'_>, addresses: &[IpAddr]) -> Result<(), NetError> {
+    pub(crate) fn add_addresses(
+        &self,
+        port: Port<'_>,
+        addresses: &[IpAddr],
+    ) -> Result<(), NetError> {
         let outcome = self.change(|batch| elements(batch, &self.table, port, addresses, true));
         outcome.map_err(NetError::Sources)
     }
 
     /// Removes further addresses of a port.
-    pub(crate) fn shorten(&self, port: Port<'_>, addresses: &[IpAddr]) {
+    pub(crate) fn remove_addresses(&self, port: Port<'_>, addresses: &[IpAddr]) {
         released(self.change(|batch| elements(batch, &self.table, port, addresses, false)));
     }
 
     /// Redirects packets from pods to these addresses to a port, which may also send from them.
-    pub(crate) fn lead(&self, port: Port<'_>, addresses: &[Ipv4Addr]) -> Result<(), NetError> {
+    pub(crate) fn redirect(&self, port: Port<'_>, addresses: &[Ipv4Addr]) -> Result<(), NetError> {
         if !self.is_there() {
             return Err(NetError::NoRedirection);
         }
@@ -134,7 +138,7 @@ impl SourceFilter {
     }
 
     /// Removes the redirection of packets to these addresses.
-    pub(crate) fn unlead(&self, port: Port<'_>, addresses: &[Ipv4Addr]) {
+    pub(crate) fn unredirect(&self, port: Port<'_>, addresses: &[Ipv4Addr]) {
         for some in addresses.chunks(AT_ONCE) {
             released(self.change(|batch| {
                 for address in some {

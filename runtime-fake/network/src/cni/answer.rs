@@ -88,7 +88,7 @@ pub(super) fn move_sandbox(result: &mut Value, from: &str, to: &str) {
 }
 
 /// The error message of a failed plugin: the error object on its standard output, or else all of its output.
-pub(crate) fn complaint(stdout: &[u8], stderr: &[u8]) -> String {
+pub(crate) fn error_message(stdout: &[u8], stderr: &[u8]) -> String {
     let error: Option<Value> = serde_json::from_slice(stdout).ok();
     let word = |name: &str| {
         let text = error.as_ref()?.get(name)?.as_str()?.trim();
@@ -188,7 +188,7 @@ mod tests {
     #[case("not json", "", "not json")]
     #[case("", "", "it does not say why")]
     fn complaints(#[case] stdout: &str, #[case] stderr: &str, #[case] expected: &str) {
-        assert_eq!(complaint(stdout.as_bytes(), stderr.as_bytes()), expected);
+        assert_eq!(error_message(stdout.as_bytes(), stderr.as_bytes()), expected);
     }
 
     #[rstest]

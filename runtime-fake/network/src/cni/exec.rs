@@ -20,7 +20,7 @@ use rustix::{
 use serde_json::Value;
 use std::os::fd::AsFd as _;
 
-use super::answer::complaint;
+use super::answer::error_message;
 
 /// Limit on a plugin's output.
 const LONGEST: u64 = 1 << 20;
@@ -76,7 +76,7 @@ pub enum PluginError {
         seconds: u64,
     },
     /// The plugin reported an error.
-    #[error("the CNI plugin {plugin} failed to {command} the network {network}: {complaint}")]
+    #[error("the CNI plugin {plugin} failed to {command} the network {network}: {error_message}")]
     Failed {
         /// The plugin's name.
         plugin: String,
@@ -85,7 +85,7 @@ pub enum PluginError {
         /// The network.
         network: String,
         /// Its error message.
-        complaint: String,
+        error_message: String,
         /// The specification's error code; 0 if it gave none.
         code: u64,
     },
@@ -147,7 +147,7 @@ pub(super) fn run(ask: &PluginCall<'_>) -> Result<Value, PluginError> {
             plugin: ask.plugin.to_owned(),
             command: ask.command,
             network: ask.network.to_owned(),
-            complaint: complaint(&stdout, &stderr),
+            error_message: error_message(&stdout, &stderr),
             code: error.and_then(|error| error.get("code")?.as_u64()).unwrap_or_default(),
         });
     }

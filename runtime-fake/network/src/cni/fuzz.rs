@@ -38,7 +38,7 @@ fn result(data: &[u8]) {
         assert!(given.addresses.len() <= entries);
     }
     let (stdout, stderr) = two_texts(data);
-    assert!(!answer::complaint(stdout.as_bytes(), stderr.as_bytes()).is_empty());
+    assert!(!answer::error_message(stdout.as_bytes(), stderr.as_bytes()).is_empty());
 }
 
 fn results() -> Vec<Vec<u8>> {

@@ -80,7 +80,7 @@ async fn streams(listener: TcpListener, pool: Slots) {
         if let Some(slot) = pool.take(client.ip()) {
             tasks::spawn(async move {
                 tokio::select! {
-                    _ = converse(stream, || slot.answered()) => {}
+                    _ = converse(stream, || slot.record_response()) => {}
                     () = slot.closed() => {}
                 }
             });

@@ -141,7 +141,7 @@ fn serve(
             Some(deadline),
         )?;
         match happened[..] {
-            [true, ..] => return Err(io::Error::other(last_words(child))),
+            [true, ..] => return Err(io::Error::other(error_output(child))),
             [_, true, _] => return Ok(()),
             [_, _, true] => drain(&routes),
             _ => {
@@ -214,7 +214,7 @@ pub(super) fn report_failure(error: &io::Error) {
 }
 
 /// The messages of a program that has ended, in one line.
-fn last_words(child: &mut Child) -> String {
+fn error_output(child: &mut Child) -> String {
     let mut text = Vec::new();
     if let Some(stderr) = &mut child.stderr {
         let _ = stderr.take(MESSAGE).read_to_end(&mut text);

@@ -134,7 +134,7 @@ fn take_packets(
             match packet.content {
                 Content::Syn => streams.begin(&packet, bytes, target),
                 Content::Datagram(_) | Content::Echo(_) => {
-                    datagrams.pass_on(&packet, bytes, target);
+                    datagrams.forward(&packet, bytes, target);
                 }
             }
         }

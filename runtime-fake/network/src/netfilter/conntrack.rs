@@ -23,7 +23,7 @@ pub(crate) fn list() -> Vec<u8> {
 }
 
 /// The message that deletes the UDP entry in a response to [`list`], if the entry leads to one of `pods`.
-pub(crate) fn forget(kind: u16, payload: &[u8], pods: &[IpAddr]) -> Option<Vec<u8>> {
+pub(crate) fn deletion(kind: u16, payload: &[u8], pods: &[IpAddr]) -> Option<Vec<u8>> {
     let (header, attributes) = payload.split_first_chunk::<4>()?;
     if kind != NEW {
         return None;
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use crate::message::attribute;
 
-    fn dialogue(transport: u8, source: &[u8]) -> Vec<u8> {
+    fn entry(transport: u8, source: &[u8]) -> Vec<u8> {
         let address = attribute(if source.len() == 4 { 1 } else { 3 }, source);
         let tuple = [nested(1, &address), nested(2, &attribute(1, &[transport]))].concat();
         let parts = [nested(ORIGINAL, &[1, 2, 3, 4]), nested(REPLY, &tuple)];
@@ -59,13 +59,13 @@ mod tests {
     #[test]
     fn conntrack_deletion_matches_entries_of_pod_only() {
         let pods: Vec<IpAddr> = ["10.0.0.2", "fd00::2"].map(|ip| ip.parse().unwrap()).into();
-        let told = forget(NEW, &dialogue(UDP, &[10, 0, 0, 2]), &pods).unwrap();
+        let told = deletion(NEW, &entry(UDP, &[10, 0, 0, 2]), &pods).unwrap();
         assert!(told.ends_with(&nested(ORIGINAL, &[1, 2, 3, 4])));
         let IpAddr::V6(v6) = pods[1] else { panic!() };
-        assert!(forget(NEW, &dialogue(UDP, &v6.octets()), &pods).is_some());
-        assert_eq!(forget(NEW, &dialogue(UDP, &[10, 0, 0, 3]), &pods), None);
-        assert_eq!(forget(NEW, &dialogue(6, &[10, 0, 0, 2]), &pods), None);
-        assert_eq!(forget(GET, &dialogue(UDP, &[10, 0, 0, 2]), &pods), None);
-        assert_eq!(forget(NEW, &[2, 0, 0, 0, 9], &pods), None);
+        assert!(deletion(NEW, &entry(UDP, &v6.octets()), &pods).is_some());
+        assert_eq!(deletion(NEW, &entry(UDP, &[10, 0, 0, 3]), &pods), None);
+        assert_eq!(deletion(NEW, &entry(6, &[10, 0, 0, 2]), &pods), None);
+        assert_eq!(deletion(GET, &entry(UDP, &[10, 0, 0, 2]), &pods), None);
+        assert_eq!(deletion(NEW, &[2, 0, 0, 0, 9], &pods), None);
     }
 }

@@ -69,7 +69,7 @@ impl Nat {
         let by_udp = gone.iter().filter(|rule| rule.transport == 17);
         let pods: Vec<IpAddr> = by_udp.map(|rule| rule.pod).collect();
         if !pods.is_empty()
-            && let Err(error) = forget_dialogues(&pods)
+            && let Err(error) = flush_conntrack(&pods)
         {
             tracing::debug!(%error, "failed to flush conntrack entries");
         }
@@ -195,11 +195,11 @@ pub fn tables() -> io::Result<Vec<String>> {
 }
 
 /// Flushes the conntrack entries of UDP flows to removed pods.
-fn forget_dialogues(pods: &[IpAddr]) -> io::Result<()> {
+fn flush_conntrack(pods: &[IpAddr]) -> io::Result<()> {
     let mut told = Vec::new();
     let mut nfnetlink = Nfnetlink::default();
     nfnetlink.exchange(&conntrack::list(), true, |kind, payload| {
-        told.extend(conntrack::forget(kind, payload, pods));
+        told.extend(conntrack::deletion(kind, payload, pods));
     })?;
     // A missing entry has ended meanwhile.
     for message in &told {

@@ -86,14 +86,10 @@ impl<T> Pairs<T> {
         self.0.values().map(|(.., since)| *since).min()
     }
 
-    /// Removes the halves that have waited for at least `patience`.
-    pub(super) fn take_expired(
-        &mut self,
-        now: Instant,
-        patience: Duration,
-    ) -> Vec<(StreamKind, T)> {
+    /// Removes the halves that have waited for at least `timeout`.
+    pub(super) fn take_expired(&mut self, now: Instant, timeout: Duration) -> Vec<(StreamKind, T)> {
         let late = |_: &String, (.., since): &mut (StreamKind, T, Instant)| {
-            now.saturating_duration_since(*since) >= patience
+            now.saturating_duration_since(*since) >= timeout
         };
         let late = self.0.extract_if(late);
         late.map(|(_, (part, stream, _))| (part, stream)).collect()

@@ -98,7 +98,7 @@ async fn excess_streams_are_refused() {
         let port = [("streamType", "data"), ("port", "7")];
         let streams: Vec<_> = (0..10_000).map(|_| connection.open(Headers::of(&port))).collect();
         // The last ones are refused, because they are too many or invalid.
-        in_time("a reset", streams[9_999].outlet.gone()).await;
+        in_time("a reset", streams[9_999].outlet.closed()).await;
         driving.abort();
         fixture.nothing_left().await;
     }

@@ -106,12 +106,12 @@ async fn invalid_forward_streams_are_reset() {
         vec![("streamType", "stdin"), ("port", "7")],
     ] {
         let stream = connection.open(Headers::of(&headers));
-        in_time("a reset", stream.outlet.gone()).await;
+        in_time("a reset", stream.outlet.closed()).await;
     }
     let twice = [("streamType", "data"), ("port", "7"), ("requestID", "a")];
     let first = connection.open(Headers::of(&twice));
     let second = connection.open(Headers::of(&twice));
-    in_time("a reset", second.outlet.gone()).await;
+    in_time("a reset", second.outlet.closed()).await;
     first.outlet.send(Bytes::from_static(b"still open")).await.unwrap();
 }
 

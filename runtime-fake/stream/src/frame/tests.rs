@@ -5,8 +5,8 @@ use rstest::rstest;
 
 use super::*;
 
-fn decode(bytes: &[u8]) -> Result<Frame, Malformed> {
-    let (first, payload) = bytes.split_first_chunk().ok_or(Malformed::Length("any"))?;
+fn decode(bytes: &[u8]) -> Result<Frame, FrameError> {
+    let (first, payload) = bytes.split_first_chunk().ok_or(FrameError::Length("any"))?;
     match head(*first)? {
         Head::Control { kind, flags, length } => {
             assert_eq!(length, payload.len());
@@ -55,22 +55,22 @@ fn both_ways(#[case] frame: Frame, #[case] bytes: &[u8]) {
 }
 
 #[rstest]
-#[case::another_version(&[0x80, 2, 0, 6, 0, 0, 0, 4, 0, 0, 0, 1], Malformed::Version(2))]
-#[case::short_ping(&[0x80, 3, 0, 6, 0, 0, 0, 3, 0, 0, 0], Malformed::Length("PING"))]
-#[case::long_ping(&[0x80, 3, 0, 6, 0, 0, 0, 5, 0, 0, 0, 1, 1], Malformed::Length("PING"))]
-#[case::no_stream(&[0x80, 3, 0, 3, 0, 0, 0, 8, 0x80, 0, 0, 0, 0, 0, 0, 3], Malformed::NoStream("RST_STREAM"))]
-#[case::half_a_syn(&[0x80, 3, 0, 1, 0, 0, 0, 5, 0, 0, 0, 1, 0], Malformed::Length("SYN_STREAM"))]
+#[case::another_version(&[0x80, 2, 0, 6, 0, 0, 0, 4, 0, 0, 0, 1], FrameError::Version(2))]
+#[case::short_ping(&[0x80, 3, 0, 6, 0, 0, 0, 3, 0, 0, 0], FrameError::Length("PING"))]
+#[case::long_ping(&[0x80, 3, 0, 6, 0, 0, 0, 5, 0, 0, 0, 1, 1], FrameError::Length("PING"))]
+#[case::no_stream(&[0x80, 3, 0, 3, 0, 0, 0, 8, 0x80, 0, 0, 0, 0, 0, 0, 3], FrameError::NoStream("RST_STREAM"))]
+#[case::half_a_syn(&[0x80, 3, 0, 1, 0, 0, 0, 5, 0, 0, 0, 1, 0], FrameError::Length("SYN_STREAM"))]
 #[case::settings_that_are_not_there(
     &[0x80, 3, 0, 4, 0, 0, 0, 4, 0xff, 0xff, 0xff, 0xff],
-    Malformed::Length("SETTINGS")
+    FrameError::Length("SETTINGS")
 )]
-fn refused(#[case] bytes: &[u8], #[case] problem: Malformed) {
+fn refused(#[case] bytes: &[u8], #[case] problem: FrameError) {
     assert_eq!(decode(bytes), Err(problem));
 }
 
 #[test]
 fn head_rejects_long_control_frames() {
-    assert_eq!(head([0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff]), Err(Malformed::TooLong(0xff_ffff)));
+    assert_eq!(head([0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff]), Err(FrameError::TooLong(0xff_ffff)));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn data() {
     assert_eq!(bytes, [0, 0, 0, 5, 1, 1, 2, 3]);
     let length = 0x01_02_03;
     assert_eq!(head(bytes), Ok(Head::Data { id: 5, fin: true, length }));
-    assert_eq!(head([0; 8]), Err(Malformed::NoStream("data")));
+    assert_eq!(head([0; 8]), Err(FrameError::NoStream("data")));
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn inflater_rejects_compression_bombs() {
     let bomb = Headers::of(&[("a", &"a".repeat(MAX_BLOCK * 8))]);
     let block = Deflater::new().block(&bomb);
     assert!(block.len() < 8 << 10, "{}", block.len());
-    assert_eq!(Inflater::new().headers(&block), Err(BadHeaders::TooLong));
+    assert_eq!(Inflater::new().headers(&block), Err(HeadersError::TooLong));
     let nearly = Headers::of(&[("a", &"a".repeat(MAX_BLOCK - 100))]);
     let block = Deflater::new().block(&nearly);
     assert_eq!(Inflater::new().headers(&block), Ok(nearly));
@@ -55,10 +55,10 @@ fn inflater_rejects_compression_bombs() {
 #[test]
 fn inflater_rejects_wrong_lengths() {
     for (plain, problem) in [
-        (vec![], BadHeaders::Short),
-        (vec![0xff; 4], BadHeaders::TooMany),
-        (vec![0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff], BadHeaders::Short),
-        (vec![0, 0, 0, 1, 0, 0, 0, 1, b'a'], BadHeaders::Short),
+        (vec![], HeadersError::Short),
+        (vec![0xff; 4], HeadersError::TooMany),
+        (vec![0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff], HeadersError::Short),
+        (vec![0, 0, 0, 1, 0, 0, 0, 1, b'a'], HeadersError::Short),
     ] {
         assert_eq!(Headers::decode(&plain), Err(problem));
     }

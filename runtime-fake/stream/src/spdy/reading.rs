@@ -15,7 +15,7 @@ use super::{
 use crate::{
     frame::{self, Frame, HEAD, Head, INITIAL_WINDOW_SIZE, reset},
     headers::Inflater,
-    pipe::{PIECE, Piece, hand_on},
+    pipe::{PIECE, Piece, deliver},
 };
 
 /// Reads until the peer closes its half.
@@ -80,7 +80,7 @@ impl<R: AsyncRead + Unpin> Reader<'_, R> {
                 && let Err(TrySendError::Full(chunk)) = chunks.try_send(chunk)
             {
                 self.shared.stall(true);
-                hand_on(chunk, &chunks, || self.shared.heartbeat()).await;
+                deliver(chunk, &chunks, || self.shared.heartbeat()).await;
                 self.shared.stall(false);
             }
         }

@@ -55,7 +55,7 @@ struct Entry {
     ended: bool,
     flow: Arc<Flow>,
     /// Bytes that its reader has taken since the last window update.
-    untold: Arc<AtomicU32>,
+    unacknowledged: Arc<AtomicU32>,
 }
 
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub(super) struct Shared {
     /// Reading is paused, because a stream's queue is full.
     stalled: Arc<AtomicBool>,
     /// Bytes received since the last window update for the connection.
-    untold: AtomicU32,
+    unacknowledged: AtomicU32,
 }
 
 impl Shared {
@@ -103,7 +103,7 @@ impl Shared {
             whole: Arc::new(Flow::new(i64::from(INITIAL_WINDOW), false, stalled.clone())),
             windows_heeded: AtomicBool::new(false),
             stalled,
-            untold: AtomicU32::new(0),
+            unacknowledged: AtomicU32::new(0),
         }
     }
 
@@ -190,18 +190,18 @@ impl Shared {
         let (sender, chunks) = mpsc::channel(CHUNKS);
         let heeded = self.windows_heeded.load(Ordering::SeqCst);
         let flow = Arc::new(Flow::new(state.initial_window, heeded, self.stalled.clone()));
-        let untold = Arc::<AtomicU32>::default();
+        let unacknowledged = Arc::<AtomicU32>::default();
         let entry = Entry {
             chunks: Some(sender),
             ended: false,
             flow: flow.clone(),
-            untold: untold.clone(),
+            unacknowledged: unacknowledged.clone(),
         };
         state.streams.insert(id, entry);
         let shared = Arc::downgrade(self);
         let taken = move |bytes: usize| {
             if let Some(shared) = shared.upgrade() {
-                shared.count(id, &untold, u32::try_from(bytes).unwrap_or(0));
+                shared.count(id, &unacknowledged, u32::try_from(bytes).unwrap_or(0));
             }
         };
         let outlet =
@@ -216,16 +216,16 @@ impl Shared {
 
     /// Counts bytes received on the connection. Its window never blocks the peer: it is widened on arrival.
     pub(super) fn arrived(&self, bytes: u32) {
-        self.count(0, &self.untold, bytes);
+        self.count(0, &self.unacknowledged, bytes);
     }
 
     /// Counts bytes of a stream, or of the connection, and widens the peer's window when there are many, if the peer uses windows.
-    fn count(&self, id: u32, untold: &AtomicU32, bytes: u32) {
-        let add = |untold: u32| Some(untold.saturating_add(bytes));
-        let before = untold.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
+    fn count(&self, id: u32, unacknowledged: &AtomicU32, bytes: u32) {
+        let add = |unacknowledged: u32| Some(unacknowledged.saturating_add(bytes));
+        let before = unacknowledged.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
         let now = before.unwrap_or_default().saturating_add(bytes);
         if now >= INITIAL_WINDOW / 2 && self.windows_heeded.load(Ordering::SeqCst) {
-            let delta = untold.swap(0, Ordering::SeqCst);
+            let delta = unacknowledged.swap(0, Ordering::SeqCst);
             if delta > 0 {
                 self.control(Control::WindowUpdate { id, delta });
             }
@@ -283,7 +283,7 @@ impl Shared {
     }
 
     /// Called when the peer has sent a frame about windows: this side obeys them from now on, and widens the peer's.
-    fn heed_windows(&self, state: &mut State) {
+    fn enable_windows(&self, state: &mut State) {
         if self.windows_heeded.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -291,15 +291,15 @@ impl Shared {
         if self.role == Role::Client {
             control.push_back(Control::Settings);
         }
-        let all = streams.iter().map(|(id, entry)| (*id, &*entry.untold));
-        for (id, untold) in all.chain([(0, &self.untold)]) {
-            let delta = untold.swap(0, Ordering::SeqCst);
+        let all = streams.iter().map(|(id, entry)| (*id, &*entry.unacknowledged));
+        for (id, unacknowledged) in all.chain([(0, &self.unacknowledged)]) {
+            let delta = unacknowledged.swap(0, Ordering::SeqCst);
             if delta > 0 {
                 control.push_back(Control::WindowUpdate { id, delta });
             }
         }
         for entry in streams.values() {
-            entry.flow.heed();
+            entry.flow.start_limiting();
         }
         self.news.notify_one();
     }
@@ -307,7 +307,7 @@ impl Shared {
     /// Applies the peer's initial window, to open streams too.
     pub(super) fn initial_window(&self, size: u32) {
         let mut state = self.state();
-        self.heed_windows(&mut state);
+        self.enable_windows(&mut state);
         let delta = i64::from(size.min(i32::MAX.unsigned_abs())) - state.initial_window;
         state.initial_window += delta;
         for entry in state.streams.values() {
@@ -318,9 +318,9 @@ impl Shared {
     /// Handles a WINDOW_UPDATE for a stream, or for the connection if `id` is 0.
     pub(super) fn widen(&self, id: u32, delta: u32) -> Result<(), ConnectionError> {
         let mut state = self.state();
-        self.heed_windows(&mut state);
+        self.enable_windows(&mut state);
         if id == 0 {
-            self.whole.heed();
+            self.whole.start_limiting();
             if !self.whole.widen(i64::from(delta)) {
                 let text = "it widens the connection's window beyond all measure".to_owned();
                 return Err(ConnectionError::Protocol(text));

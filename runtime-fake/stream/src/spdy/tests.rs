@@ -133,7 +133,7 @@ async fn window_overflow_resets_stream() {
     let (stream, mut peer) = served(&[]).await;
     let (id, delta) = (1, 0x7fff_ffff);
     peer.say(&Frame::WindowUpdate { id, delta }).await;
-    stream.outlet.gone().await;
+    stream.outlet.closed().await;
     loop {
         if let Heard::Frame(Frame::Reset { id: 1, status }) = peer.hear().await {
             assert_eq!(status, 7);

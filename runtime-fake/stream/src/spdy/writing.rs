@@ -14,7 +14,7 @@ use super::{
 use crate::{
     frame::{Frame, INITIAL_WINDOW_SIZE, data_head, reset},
     headers::{Deflater, Headers},
-    pipe::{Piece, What},
+    pipe::{Piece, PieceKind},
 };
 
 /// Limit on the bytes gathered for one write.
@@ -100,7 +100,7 @@ fn piece(piece: Piece, shared: &Arc<Shared>, deflater: &mut Deflater, out: &mut 
     answers(shared, deflater, out);
     let Piece { id, what } = piece;
     match what {
-        What::Data(bytes) => {
+        PieceKind::Data(bytes) => {
             if shared.is_open(id) {
                 out.extend_from_slice(&data_head(id, false, bytes.len()));
                 out.extend_from_slice(&bytes);
@@ -108,14 +108,14 @@ fn piece(piece: Piece, shared: &Arc<Shared>, deflater: &mut Deflater, out: &mut 
                 shared.unsent(bytes.len());
             }
         }
-        What::End => {
+        PieceKind::End => {
             if shared.ended(id) {
                 out.extend_from_slice(&data_head(id, true, 0));
             }
         }
         // The reading half has queued a PING for it.
-        What::Heartbeat => {}
-        What::Reset => {
+        PieceKind::Heartbeat => {}
+        PieceKind::Reset => {
             if shared.reset(id) {
                 let status = reset::CANCEL;
                 Frame::Reset { id, status }.encode(out);

@@ -63,13 +63,13 @@ impl Port for DatagramPort {
             if let Ok((length, client)) = self.socket.recv_from(&mut reactor.buffer)
                 && let Some(flow) = self.flow(client, reactor)
             {
-                reactor.flows.asked(flow.slot, false, Instant::now());
+                reactor.flows.record_request(flow.slot, false, Instant::now());
                 let _ = flow.pod.send(&reactor.buffer[..length]);
             }
         } else if let Some(flow) = self.flows.get_mut(&token)
             && let Ok(length) = flow.pod.recv(&mut reactor.buffer)
         {
-            reactor.flows.answered(flow.slot, Instant::now());
+            reactor.flows.record_response(flow.slot, Instant::now());
             let _ = self.socket.send_to(&reactor.buffer[..length], flow.client);
         }
     }

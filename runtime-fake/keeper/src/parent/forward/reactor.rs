@@ -151,8 +151,8 @@ impl Reactor {
     }
 
     /// Ends a connection because no descriptor is free.
-    pub(super) fn give_up_connection(&mut self) {
-        self.ended.extend(self.connections.give_up());
+    pub(super) fn evict_connection(&mut self) {
+        self.ended.extend(self.connections.evict());
     }
 
     /// Gives a socket another turn, after the sockets that are ready.

@@ -91,7 +91,7 @@ impl StreamPort {
             // The client has disconnected, or no descriptor is free.
             Err(error) => {
                 if error.kind() != io::ErrorKind::ConnectionAborted {
-                    reactor.give_up_connection();
+                    reactor.evict_connection();
                 }
                 self.retry = Some(reactor.wake_after(EXHAUSTED));
             }
@@ -143,7 +143,7 @@ impl StreamPort {
                     let _ = client.set_nodelay(true);
                     let _ = pod.set_nodelay(true);
                     connection.dialing = None;
-                    reactor.connections.asked(slot, true, Instant::now());
+                    reactor.connections.record_request(slot, true, Instant::now());
                 }
                 Ok(_) | Err(_) => return self.dial(token, connection.client, slot, tried, reactor),
             }
@@ -153,7 +153,7 @@ impl StreamPort {
             Ok(_) if connection.ended == [true; 2] => drop(reactor.connections.release(slot)),
             Ok((moved, more)) => {
                 if moved {
-                    reactor.connections.asked(slot, false, Instant::now());
+                    reactor.connections.record_request(slot, false, Instant::now());
                 }
                 if more {
                     reactor.resume(token);

@@ -92,7 +92,7 @@ impl Bridge {
             add.fine = &[nix::libc::EEXIST];
             add
         });
-        let led = added.and_then(|()| self.sources.lead(Port { name: &name, mac }, &new));
+        let led = added.and_then(|()| self.sources.redirect(Port { name: &name, mac }, &new));
         if let Err(error) = led {
             if let Err(cleanup) = self.withdraw(lease, &new) {
                 tracing::warn!(
@@ -108,7 +108,7 @@ impl Bridge {
 
     fn withdraw(&self, lease: &Lease, gone: &[Ipv4Addr]) -> Result<(), NetError> {
         let (name, mac) = self.port(lease);
-        self.sources.unlead(Port { name: &name, mac }, gone);
+        self.sources.unredirect(Port { name: &name, mac }, gone);
         addresses_of(lease, gone, |index, address| requests::delete_address(index, address, 32))
     }
 
@@ -121,7 +121,7 @@ impl Bridge {
         }
         let (name, mac) = self.port(lease);
         let added = lease.addresses.iter().skip(before).map(|address| IpAddr::V4(*address));
-        self.sources.extend(Port { name: &name, mac }, &added.collect::<Vec<_>>())?;
+        self.sources.add_addresses(Port { name: &name, mac }, &added.collect::<Vec<_>>())?;
         within(Some(lease.netns.as_fd()), || {
             let mut netlink = Netlink::open()?;
             let link = link_query::link(&mut netlink, POD_INTERFACE)?;
@@ -143,7 +143,7 @@ impl Bridge {
     pub fn release(&self, mut lease: Lease) -> Result<(), NetError> {
         let (name, mac) = self.port(&lease);
         let served: Vec<Ipv4Addr> = std::mem::take(&mut lease.served).into_iter().collect();
-        self.sources.unlead(Port { name: &name, mac }, &served);
+        self.sources.unredirect(Port { name: &name, mac }, &served);
         let detached = self.detach(&lease.holder);
         self.free_further(&mut lease, 0);
         detached
@@ -153,7 +153,7 @@ impl Bridge {
     fn free_further(&self, lease: &mut Lease, first: usize) {
         let (name, mac) = self.port(lease);
         let addresses = lease.addresses.iter().skip(first).map(|address| IpAddr::V4(*address));
-        self.sources.shorten(Port { name: &name, mac }, &addresses.collect::<Vec<_>>());
+        self.sources.remove_addresses(Port { name: &name, mac }, &addresses.collect::<Vec<_>>());
         for number in first..lease.addresses.len() {
             self.ipam().free(&lease.further(number));
         }

@@ -70,7 +70,7 @@ impl Datagrams {
 
     /// Sends the payload of a pod's packet to `target`, the destination as the host reaches it. A datagram beyond the limit of
     /// flows is lost.
-    pub(super) fn pass_on(
+    pub(super) fn forward(
         self: &Arc<Self>,
         packet: &Packet<'_>,
         bytes: &[u8],
@@ -88,17 +88,17 @@ impl Datagrams {
             None => match self.begin(key, target) {
                 Ok(Some(flow)) => flow,
                 Ok(None) => return,
-                Err(error) => return self.tell(&key, &error, bytes),
+                Err(error) => return self.report_error(&key, &error, bytes),
             },
         };
-        flow.slot.asked();
+        flow.slot.record_request();
         let quoted = bytes.len().min(packet::QUOTE);
         bytes[..quoted].clone_into(&mut lock(&flow.last));
         // The first attempt may report the error of an earlier datagram; the second one sends this datagram.
         for _ in 0..2 {
             match send(&flow.socket, &payload, SendFlags::DONTWAIT) {
                 Ok(_) => return,
-                Err(error) => self.tell(&key, &error.into(), bytes),
+                Err(error) => self.report_error(&key, &error.into(), bytes),
             }
         }
     }
@@ -154,7 +154,7 @@ impl Datagrams {
             }
             match received {
                 Ok(length) => {
-                    flow.slot.answered();
+                    flow.slot.record_response();
                     let received = &buffer[..length];
                     let answer = match key.is_echo {
                         false => Some(packet::datagram(key.destination, key.pod, received)),
@@ -168,14 +168,14 @@ impl Datagrams {
                 Err(error) if is_wait(&error) => {}
                 Err(error) => {
                     drop(buffer);
-                    self.tell(key, &error, &lock(&flow.last));
+                    self.report_error(key, &error, &lock(&flow.last));
                 }
             }
         }
     }
 
     /// Reports to the pod that one of its datagrams failed.
-    fn tell(&self, key: &Key, error: &io::Error, datagram: &[u8]) {
+    fn report_error(&self, key: &Key, error: &io::Error, datagram: &[u8]) {
         let code = match Failure::of(error) {
             Failure::Refused => PORT,
             Failure::Unreachable(code) => code,

@@ -129,7 +129,7 @@ impl Streams {
                 // The client disconnected before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(_) => {
-                    self.pool.give_up();
+                    self.pool.evict();
                     sleep(EXHAUSTED).await;
                     continue;
                 }

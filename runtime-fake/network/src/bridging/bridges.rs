@@ -1,4 +1,4 @@
-//! Further bridges, for pods beyond the first bridge's ports: creates, finds and removes them.
+//! Secondary bridges, for pods beyond the first bridge's ports: creates, finds and removes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::Mac;
 use crate::NetError;
-use crate::bridging::names::{digest, further_bridge, host_interface, uplink};
+use crate::bridging::names::{digest, host_interface, secondary_bridge, uplink};
 use crate::bridging::segments::{Segment, Segments};
 use crate::bridging::spoofing;
 use crate::links::link_query::{self, LinkFacts};
@@ -21,9 +21,9 @@ pub(crate) struct Bridges {
     pub(crate) indexes: BTreeMap<Segment, u32>,
 }
 
-/// The bridge that further ones are connected to.
+/// The bridge that secondary ones are connected to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct First<'a> {
+pub(crate) struct PrimaryBridge<'a> {
     pub(crate) name: &'a str,
     pub(crate) index: u32,
     /// Its namespace, if it is not the daemon's.
@@ -34,11 +34,11 @@ pub(crate) struct First<'a> {
 /// Creates a bridge connected to the first one and returns its interface index.
 pub(crate) fn make(
     netlink: &mut Netlink,
-    first: First<'_>,
+    first: PrimaryBridge<'_>,
     segment: Segment,
 ) -> Result<u32, NetError> {
     remove(netlink, first.name, segment)?;
-    let name = further_bridge(first.name, segment);
+    let name = secondary_bridge(first.name, segment);
     let (upper, lower) = uplink(first.name, segment);
     netlink.batch(&[
         requests::create_bridge(&name, own_mac(&name)),
@@ -61,7 +61,7 @@ pub(crate) fn make(
     Ok(made.index)
 }
 
-/// Removes a further bridge, or the parts of it that exist.
+/// Removes a secondary bridge, or the parts of it that exist.
 pub(crate) fn remove(
     netlink: &mut Netlink,
     first: &str,
@@ -69,7 +69,7 @@ pub(crate) fn remove(
 ) -> Result<(), NetlinkError> {
     netlink.batch(&[
         requests::delete(Link::Name(&uplink(first, segment).0)),
-        requests::delete(Link::Name(&further_bridge(first, segment))),
+        requests::delete(Link::Name(&secondary_bridge(first, segment))),
     ])
 }
 
@@ -86,7 +86,7 @@ fn own_mac(name: &str) -> Mac {
 /// reattaches sandboxes without a bridge.
 pub(crate) fn reconcile(
     netlink: &mut Netlink,
-    at: First<'_>,
+    at: PrimaryBridge<'_>,
     links: &[LinkFacts],
     existing: &[(String, IpAddr)],
     ports: usize,
@@ -96,8 +96,8 @@ pub(crate) fn reconcile(
     let index_of = |name: &str| by_name.get(name).filter(|link| link.bridge).map(|l| l.index);
     let mut segments = Segments::new(ports);
     let mut indexes = BTreeMap::from([(0, at.index)]);
-    let further = segments.numbers().skip(1);
-    indexes.extend(further.filter_map(|n| Some((n, index_of(&further_bridge(first, n))?))));
+    let secondary = segments.numbers().skip(1);
+    indexes.extend(secondary.filter_map(|n| Some((n, index_of(&secondary_bridge(first, n))?))));
     let segment_of = |link: &LinkFacts| {
         let mut all = indexes.iter();
         all.find_map(|(segment, index)| (link.controller == Some(*index)).then_some(*segment))
@@ -153,7 +153,7 @@ pub(crate) fn reconcile(
     }
     // An earlier version did not do that.
     let kept = indexes.keys().filter(|segment| **segment > 0);
-    let kept: Vec<String> = kept.map(|segment| further_bridge(first, *segment)).collect();
+    let kept: Vec<String> = kept.map(|segment| secondary_bridge(first, *segment)).collect();
     spoofing::ignore_announcements(at.namespace, &kept)?;
     let mut bridges = Bridges { segments, indexes };
     for (sandbox, link) in lost {
