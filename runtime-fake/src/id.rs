@@ -91,7 +91,7 @@ pub(crate) fn random_hex() -> String {
         match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
             Ok(n) => filled += n,
             Err(rustix::io::Errno::INTR) => {}
-            Err(error) => panic!("the kernel gives no random bytes: {error}"),
+            Err(error) => panic!("failed to get random bytes from the kernel: {error}"),
         }
     }
     hex(&bytes)

@@ -115,9 +115,7 @@ impl From<Isolation> for EnteredIsolation {
 #[derive(Debug, thiserror::Error)]
 pub enum EnterError {
     /// A user other than root requested `root`.
-    #[error(
-        "isolation root needs root (user {uid} asks): run as root, or use --isolation rootless"
-    )]
+    #[error("isolation root needs root, not user {uid}: run as root, or use --isolation rootless")]
     NotRoot {
         /// That user's id.
         uid: u32,
@@ -132,14 +130,14 @@ pub enum EnterError {
     },
     /// It is unknown whether pods of an earlier daemon run.
     #[error(
-        "failed to find out which pods of an earlier runtime run: mend that first; no pod was touched"
+        "failed to determine which pods of an earlier runtime are running: fix this first; no pod was changed"
     )]
     Pods {
         /// The place and the cause.
         source: std::io::Error,
     },
     /// The state directory cannot be made private.
-    #[error("failed to keep what containers write from other users")]
+    #[error("failed to make the files of containers private")]
     Private(#[from] PrivateError),
     /// openat2(2) is unavailable, which every isolation needs.
     #[error(

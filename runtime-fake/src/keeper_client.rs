@@ -199,10 +199,7 @@ fn silent(deadline: Duration) -> Failure {
 }
 
 fn disconnected(why: &str) -> Failure {
-    Failure::new(
-        FailureKind::Disconnected,
-        format!("the connection to the pod's keeper failed: {why}"),
-    )
+    Failure::new(FailureKind::Disconnected, format!("connection to the pod's keeper failed: {why}"))
 }
 
 /// The failure for an answer of the wrong kind.

@@ -150,7 +150,7 @@ impl fmt::Display for UnknownReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Record(why) => write!(f, "its record {why}"),
-            Self::Keeper(why) => write!(f, "its keeper cannot be asked: {why}"),
+            Self::Keeper(why) => write!(f, "its keeper is unreachable: {why}"),
         }
     }
 }

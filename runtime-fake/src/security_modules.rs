@@ -202,7 +202,9 @@ impl Modules {
         }
         let parsers = PARSERS.map(|path| self.root.join(path));
         let Some(parser) = parsers.iter().find(|path| path.exists()) else {
-            return Err("there is no apparmor_parser to load the runtime's profile with".to_owned());
+            return Err(
+                "apparmor_parser, which loads the runtime's profile, is not installed".to_owned()
+            );
         };
         let run = || -> io::Result<std::process::Output> {
             let mut child = Command::new(parser)

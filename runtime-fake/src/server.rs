@@ -247,7 +247,7 @@ async fn shut_down(runtime: Runtime) {
 
 async fn with_timeout(bound: Duration, what: &str, work: impl Future<Output = ()>) {
     if tokio::time::timeout(bound, work).await.is_err() {
-        tracing::warn!(?bound, "failed to {what} in time: the next start goes on with it");
+        tracing::warn!(?bound, "failed to {what} in time: the next start continues");
     }
 }
 

@@ -283,7 +283,7 @@ impl<K: Borrow<Q> + Ord, V, Q: Ord + ?Sized> Index<&Q> for Map<K, V> {
     fn index(&self, key: &Q) -> &V {
         match self.find(key) {
             Ok(at) => &self.entries[at].1,
-            Err(_) => panic!("no entry of this key"),
+            Err(_) => panic!("no entry for this key"),
         }
     }
 }

@@ -43,7 +43,7 @@ impl Write for ChunkWriter {
         }
         let chunk = self.buffer.split().freeze();
         let sent = self.channel.blocking_send(chunk);
-        sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the receiver has gone"))
+        sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the receiver is closed"))
     }
 }
 

@@ -106,10 +106,10 @@ impl Destination {
             Err(errno) => return Err(CopyError::errno("open", bytes)(errno)),
         }
         let Some(name) = path.file_name().filter(|_| !bytes.ends_with(b"/.")) else {
-            return Err(CopyError::refused(bytes, "is no directory"));
+            return Err(CopyError::refused(bytes, "is not a directory"));
         };
         if bytes.ends_with(b"/") {
-            let why = "is no directory: leave out the slash at its end to make it";
+            let why = "is not a directory: leave out the slash at its end to make it";
             return Err(CopyError::refused(bytes, why));
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());

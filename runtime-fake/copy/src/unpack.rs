@@ -191,7 +191,7 @@ impl Unpacker {
                 let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
                 return match is_directory {
                     true => Ok(()),
-                    false => Err(CopyError::refused(path, "is there, and is no directory")),
+                    false => Err(CopyError::refused(path, "exists and is not a directory")),
                 };
             }
             Err(errno) => return Err(CopyError::errno("make the directory", path)(errno)),
@@ -226,7 +226,7 @@ impl Unpacker {
     ) -> Result<(), CopyError> {
         let path = &member.path;
         let file = open_file(parent, name).map_err(|errno| match errno {
-            Errno::ISDIR => CopyError::refused(path, "is there, and is a directory"),
+            Errno::ISDIR => CopyError::refused(path, "exists and is a directory"),
             errno => CopyError::errno("write", path)(errno),
         })?;
         let mut file = File::from(file);
@@ -309,7 +309,7 @@ fn replacing(
         made => made,
     };
     made.map_err(|errno| match errno {
-        Errno::ISDIR => CopyError::refused(path, "is there, and is a directory"),
+        Errno::ISDIR => CopyError::refused(path, "exists and is a directory"),
         errno => CopyError::errno("make the link", path)(errno),
     })
 }

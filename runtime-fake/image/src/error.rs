@@ -184,13 +184,13 @@ pub enum ContentError {
         name: String,
     },
     /// The download of the content failed.
-    #[error("its bytes did not come")]
+    #[error("failed to read its data")]
     Lost {
         /// The cause.
         source: Box<PullError>,
     },
     /// An operation on this machine failed; the archive is not at fault.
-    #[error("could not {doing}")]
+    #[error("failed to {doing}")]
     Io {
         /// The operation and its object.
         doing: String,
@@ -259,7 +259,7 @@ impl ContentError {
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// Not a reference.
-    #[error("{text:?} is no image reference")]
+    #[error("{text:?} is not an image reference")]
     Reference {
         /// The requested name.
         text: String,
@@ -315,14 +315,14 @@ pub enum ImageError {
     #[error(transparent)]
     Registry(Box<PullFailure>),
     /// This machine failed to unpack the image.
-    #[error("could not unpack the image")]
+    #[error("failed to unpack the image")]
     Unpack {
         /// The cause.
         source: ContentError,
     },
     /// The disk is full.
     #[error(
-        "the disk of {} is full (could not {doing}): remove images or other files there and pull again",
+        "the disk of {} is full (failed to {doing}): remove images or other files there and pull again",
         .directory.display()
     )]
     Full {
@@ -340,7 +340,7 @@ pub enum ImageError {
         name: String,
     },
     /// The store itself failed.
-    #[error("could not {doing} {}", .path.display())]
+    #[error("failed to {doing} {}", .path.display())]
     Store {
         /// The operation that failed.
         doing: &'static str,

@@ -104,7 +104,7 @@ pub enum NamedScriptError {
     #[error("write IMAGE=SCRIPT, as in registry.test/app:1=exit-1-after-2s")]
     NoScript,
     /// Not a reference.
-    #[error("{text:?} is no image reference: {why}")]
+    #[error("{text:?} is not an image reference: {why}")]
     Reference {
         /// The name as written.
         text: String,
@@ -201,7 +201,7 @@ mod tests {
 
     #[rstest]
     #[case("app", "write IMAGE=SCRIPT, as in registry.test/app:1=exit-1-after-2s")]
-    #[case("APP=run", "\"APP\" is no image reference: the repository must be in lower case")]
+    #[case("APP=run", "\"APP\" is not an image reference: the repository must be in lower case")]
     #[case(
         "app=exit-1/fork-0",
         "image docker.io/library/app:latest: step \"fork-0\": \"0\" is not a number of processes: 1 to 1000"

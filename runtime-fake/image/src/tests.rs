@@ -382,7 +382,7 @@ fn open_reports_files_that_are_no_archive() {
         ..ImageOptions::new(bench.root())
     };
     let error = ImageStore::open(options).unwrap_err();
-    assert!(error.to_string().starts_with("could not find the image archive"), "{error}");
+    assert!(error.to_string().starts_with("failed to find the image archive"), "{error}");
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn device_is_refused_as_archive_at_start() {
     let options =
         ImageOptions { archives: vec!["/dev/zero".into()], ..ImageOptions::new(bench.root()) };
     let error = ImageStore::open(options).unwrap_err();
-    assert_eq!(error.to_string(), "could not find the image archive /dev/zero");
+    assert_eq!(error.to_string(), "failed to find the image archive /dev/zero");
     let cause = error.source().unwrap().to_string();
     assert_eq!(cause, "it is neither a file nor a directory");
 }

@@ -291,9 +291,10 @@ impl Keeper {
         let timeout = timeout.map(|time| time + Duration::from_millis(1));
         let timeout = timeout.and_then(|time| PollTimeout::try_from(time).ok());
         match poll(&mut descriptors, timeout.unwrap_or(PollTimeout::NONE)) {
-            Ok(0) if self.pod.is_none() => {
-                Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no word from the daemon"))
-            }
+            Ok(0) if self.pod.is_none() => Err(std::io::Error::new(
+                std::io::ErrorKind::TimedOut,
+                "received no request from the daemon",
+            )),
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -85,7 +85,7 @@ pub enum CniError {
         network: String,
     },
     /// The pod's interfaces could not be queried.
-    #[error("failed to look at the pod's interfaces")]
+    #[error("failed to list the pod's interfaces")]
     Interfaces(#[source] NetError),
     /// The result of a plugin is unusable.
     #[error("the CNI network {network} cannot be used: {problem}")]
@@ -216,10 +216,7 @@ impl Cni {
             None if !connected => return Ok(()),
             None => {
                 let Ok(list) = self.list() else {
-                    tracing::warn!(
-                        sandbox = pod.id,
-                        "nothing is known of how the pod was connected: nothing is undone"
-                    );
+                    tracing::warn!(sandbox = pod.id, "pod has no CNI record: skipped DEL");
                     return Ok(());
                 };
                 Attached {
@@ -382,7 +379,7 @@ fn verify_attachment(
     let network = || list.name.clone();
     let ended = netns
         .has_ended()
-        .map_err(|source| CniError::Io { what: "look after the pod's keeper", source })?;
+        .map_err(|source| CniError::Io { what: "watch the pod's keeper", source })?;
     if ended {
         return Err(CniError::PodEnded { network: network() });
     }

@@ -279,7 +279,7 @@ impl Egress {
         let (mut report, theirs) = io::pipe()?;
         let netns = self.netns.try_clone()?;
         if !self.fifo.exists() {
-            return Err(io::Error::other("its FIFO has gone"));
+            return Err(io::Error::other("its FIFO no longer exists"));
         }
         let log = File::options().create(true).append(true).mode(0o600).open(log_of(&self.fifo))?;
         // The process is the first one of a process namespace, so all processes there end with it.

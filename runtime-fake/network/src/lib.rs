@@ -143,13 +143,15 @@ pub enum NetError {
         source: io::Error,
     },
     /// The kernel does not accept the bridge's name.
-    #[error("{name:?} can not name a bridge; use 1 to 12 characters without '/', ':' and spaces")]
+    #[error(
+        "{name:?} is not a valid bridge name; use 1 to 12 characters without '/', ':' and spaces"
+    )]
     BridgeName {
         /// The name.
         name: String,
     },
     /// An interface has the bridge's name and is not a bridge.
-    #[error("the network interface {name} exists and is no bridge; remove or rename it")]
+    #[error("the network interface {name} exists and is not a bridge; remove or rename it")]
     NotABridge {
         /// The name.
         name: String,
@@ -221,7 +223,7 @@ pub enum NetError {
         waited_ms: u128,
     },
     /// The kernel did not add a pod's addresses to the filter of pods' frames.
-    #[error("failed to let the pod send from its addresses, and from no others")]
+    #[error("failed to restrict the pod to its own source addresses")]
     Sources(#[source] io::Error),
     /// The kernel cannot redirect packets for addresses outside the network to a port.
     #[error(

@@ -127,7 +127,7 @@ impl CheckpointError {
             if source.kind() != io::ErrorKind::UnexpectedEof {
                 return Self::Io { what, source };
             }
-            return Self::Invalid(format!("{wrong}: it ends in the middle"));
+            return Self::Invalid(format!("{wrong}: it is truncated"));
         }
         Self::Invalid(format!("{wrong}: {}", crate::chain(&problem)))
     }
@@ -193,7 +193,7 @@ impl Archive {
         let mut text = vec![0; usize::try_from(size).unwrap_or_default()];
         self.file.read_exact_at(&mut text, offset).map_err(io("read the checkpoint"))?;
         serde_json::from_slice(&text).map_err(|error| {
-            CheckpointError::Invalid(format!("{name} of the checkpoint is wrong: {error}"))
+            CheckpointError::Invalid(format!("{name} of the checkpoint is invalid: {error}"))
         })
     }
 
@@ -225,7 +225,7 @@ impl Archive {
         let mut file = File::create_new(to).map_err(io(what))?;
         let copied = io::copy(&mut from.take(size), &mut file).map_err(io(what))?;
         if copied < size {
-            return wrong("the checkpoint ends in the middle of a file");
+            return wrong("the checkpoint is truncated within a file");
         }
         Ok(())
     }
@@ -236,8 +236,7 @@ fn look_through(
     mut tar: TarReader<SeekFile>,
 ) -> Result<BTreeMap<String, (u64, u64)>, CheckpointError> {
     let mut files = BTreeMap::new();
-    let not_one =
-        |problem| CheckpointError::of(problem, "read the checkpoint", "this is no checkpoint");
+    let not_one = |problem| CheckpointError::of(problem, "read the checkpoint", "not a checkpoint");
     while let Some(member) = tar.next_member().map_err(not_one)? {
         let shown = String::from_utf8_lossy(&member.path).into_owned();
         let Some(name) = inside(&member.path) else {

@@ -125,7 +125,7 @@ fn make() -> Result<Isolation, Reason> {
             ForkResult::Parent { child } => {
                 drop(ready);
                 unshare(UnshareFlags::NEWUSER).map_err(because("make a user namespace"))?;
-                go.write_all(b"g").map_err(because("speak to the helper"))?;
+                go.write_all(b"g").map_err(because("communicate with the helper"))?;
                 if matches!(waitpid(child, None), Ok(WaitStatus::Exited(_, 0))) {
                     become_root().map_err(because("become root in the user namespace"))?;
                     return current();

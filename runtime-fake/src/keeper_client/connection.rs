@@ -148,7 +148,7 @@ impl Reader {
                 Err(error) => error.to_string(),
             },
             written = write(&stream, queue, &self.waiting) => match written {
-                Ok(()) => "it is not needed any more".to_owned(),
+                Ok(()) => "it is no longer needed".to_owned(),
                 Err(error) => error.to_string(),
             },
         };

@@ -49,7 +49,7 @@ pub(super) fn volumes(
     };
     if !wanted.is_empty() && isolation == IsolationMode::Process {
         return invalid(
-            "volumes in memory (emptyDir medium Memory) need a mount namespace, which isolation process has not: leave medium out",
+            "volumes in memory (emptyDir medium Memory) need a mount namespace, which isolation process lacks: leave medium out",
         );
     }
     if wanted.len() > MOST {

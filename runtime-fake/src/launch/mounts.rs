@@ -158,7 +158,7 @@ fn image_source(
     }
     if !mount.readonly {
         return invalid(format!(
-            "mounts: the image volume at {target} has to be readonly: the image is everybody's"
+            "mounts: the image volume at {target} has to be readonly: the image is shared"
         ));
     }
     let sub_path = Path::new(&mount.image_sub_path);

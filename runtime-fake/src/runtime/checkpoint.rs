@@ -225,7 +225,7 @@ impl Runtime {
             )))
         };
         if container.config.tty {
-            return no("it has a terminal, the other side of which is the runtime's");
+            return no("it has a terminal, whose master side the runtime holds");
         }
         if self.behaviour(container)?.is_some() {
             return no("it acts out a behaviour script: criu knows only programs");
@@ -255,7 +255,7 @@ impl Runtime {
         match self.images.rootfs(&container.image_id) {
             Ok(Rootfs::Layers { .. }) => Ok(()),
             Ok(Rootfs::Host) => no(
-                "its image is crib.local/host, of which what it writes is in memory: use an image of its own",
+                "its image is crib.local/host, whose changes are in memory only: use another image",
             ),
             // The image was removed under its names; its layers are held.
             Err(_) => Ok(()),
@@ -314,11 +314,11 @@ fn not_dumped(error: DumpError<Error>, container: &Container, work: &Path) -> Er
     let id = container.id.short();
     match error {
         DumpError::WhileFrozen(error) => error,
-        DumpError::Lost(source) => Error::Io { what: "speak with criu", source },
+        DumpError::Lost(source) => Error::Io { what: "communicate with criu", source },
         DumpError::Refused(said) => {
             let why = criu::first_error_in(&work.join(checkpoint::LOG))
                 .or(said)
-                .unwrap_or_else(|| "it does not say why".to_owned());
+                .unwrap_or_else(|| "no error message".to_owned());
             Error::Unable(format!("criu cannot dump container {id}: {why}"))
         }
     }

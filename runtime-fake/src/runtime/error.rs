@@ -26,7 +26,7 @@ pub(crate) enum Error {
     #[error("failed to {what} the pod's network")]
     Cni { what: &'static str, source: network::cni::CniError },
     /// There is no pod network, for this reason.
-    #[error("pods have no network; pods of the host's network can be run: {0}")]
+    #[error("pod network is unavailable; only pods on the host's network can run: {0}")]
     NoNetwork(String),
     /// A host port is unavailable.
     #[error(transparent)]

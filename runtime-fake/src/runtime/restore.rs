@@ -112,7 +112,7 @@ impl Runtime {
         let from = blocking(move || {
             let archive = Arc::new(Archive::open(&path)?);
             if archive.has(checkpoint::POD_OPTIONS) {
-                let message = "this is the checkpoint of a pod: RestorePod makes one of it";
+                let message = "this is the checkpoint of a pod: use RestorePod";
                 return Err(CheckpointError::Invalid(message.to_owned()));
             }
             Checkpoint::read(archive, "")
@@ -160,7 +160,7 @@ impl Runtime {
         match &plan.root {
             RootPlan::Layers(_) if !self.copies.load(Ordering::Relaxed) => Ok(program),
             RootPlan::Layers(_) | RootPlan::Host | RootPlan::Copied => {
-                invalid("its image has no writable layer that could be put back")
+                invalid("its image has no writable layer to restore")
             }
         }
     }
@@ -186,8 +186,8 @@ impl Runtime {
                 let upper = plan.directory.join("layer/upper");
                 let applied = images.apply_diff(file, lower, &upper);
                 applied.map_err(|problem| {
-                    let what = "put back what the container had changed in its image";
-                    let wrong = format!("{} of the checkpoint is wrong", checkpoint::DIFF);
+                    let what = "restore the container's changes to its image";
+                    let wrong = format!("{} of the checkpoint is invalid", checkpoint::DIFF);
                     CheckpointError::of(problem, what, &wrong)
                 })?;
             }
@@ -221,13 +221,13 @@ impl Runtime {
         let at = PathBuf::from(format!("/proc/{pid}/root{}/dev/shm", root.display()));
         let images = self.images.clone();
         blocking(move || {
-            let what = "put back the pod's shared memory";
+            let what = "restore the pod's shared memory";
             if fs::read_dir(&at).map_err(io(what))?.next().is_some() {
                 return Ok(());
             }
             // The directory was created for this container's pod, and has no lower layers.
             images.apply_diff(tar, &[], &at).map_err(|problem| {
-                let wrong = format!("{} of the checkpoint is wrong", checkpoint::SHM);
+                let wrong = format!("{} of the checkpoint is invalid", checkpoint::SHM);
                 CheckpointError::of(problem, what, &wrong).into()
             })
         })

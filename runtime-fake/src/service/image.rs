@@ -40,9 +40,7 @@ impl ImageServer {
     ) -> Result<T, Status> {
         let store = self.store.clone();
         let done = tasks::spawn_blocking(move || work(&store)).await;
-        done.map_err(|error| {
-            Status::internal(format!("a call to the image store broke off: {error}"))
-        })
+        done.map_err(|error| Status::internal(format!("image store call failed: {error}")))
     }
 }
 

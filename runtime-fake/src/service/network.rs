@@ -100,7 +100,7 @@ pub(super) async fn update(
         ReconfigureResult::PodsAreThere(before) => {
             tracing::warn!(pod_cidr = text, before, "kept pod subnet: existing pods use it");
             return Err(Status::failed_precondition(format!(
-                "pods have addresses of {before}: {text} counts once they are gone; ask again then"
+                "pods use addresses of {before}: {text} takes effect after they are removed; retry then"
             )));
         }
         ReconfigureResult::NotOurs => {

@@ -193,7 +193,7 @@ async fn next(
 ) -> Result<Option<wire::ServeRequest>, Status> {
     tokio::select! {
         request = requests.message() => request,
-        () = active.must_end() => Err(Status::aborted("the pods' network changes: ask again")),
+        () = active.must_end() => Err(Status::aborted("the pod network is being reconfigured: retry")),
         () = runtime.stopping.cancelled() => Ok(None),
         () = answers.closed() => Ok(None),
     }

@@ -48,7 +48,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// It cannot be made private.
-    #[error("failed to keep the state directory from other users")]
+    #[error("failed to make the state directory private")]
     Private(#[from] private::PrivateError),
     /// It cannot be created or read.
     #[error("failed to {what} {}", path.display())]

@@ -37,12 +37,12 @@ pub(crate) enum Change {
 pub(crate) enum StateError {
     #[error("no such pod sandbox: {0:?}")]
     NoSandbox(String),
-    #[error("more than one id begins with {0:?}: give more of it")]
+    #[error("id prefix {0:?} is ambiguous: use a longer one")]
     Ambiguous(String),
     #[error("no such container: {0:?}")]
     NoContainer(String),
     #[error(
-        "the name {name:?} (attempt {attempt}) is taken by {id}: remove that one first, or count the attempt up"
+        "the name {name:?} (attempt {attempt}) is in use by {id}: remove it first, or increment the attempt"
     )]
     NameTaken {
         name: String,
@@ -55,7 +55,7 @@ pub(crate) enum StateError {
     SandboxNotReady { id: SandboxId, wanted: &'static str },
     #[error("container {id} is {state}: {wanted}")]
     WrongState { id: ContainerId, state: &'static str, wanted: &'static str },
-    #[error("could not keep the record of {what} in {directory}: {why}")]
+    #[error("failed to save the record of {what} in {directory}: {why}")]
     NotSaved {
         what: String,
         directory: String,

@@ -48,11 +48,11 @@ pub(super) struct Negotiated {
 /// Why a negotiation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NegotiationError {
-    #[error("this URL is for an upgrade to SPDY/3.1 or websocket")]
+    #[error("this URL requires an upgrade to SPDY/3.1 or websocket")]
     NotAnUpgrade,
-    #[error("none of the protocols {offered:?} is spoken here; these are: {spoken}")]
+    #[error("none of the protocols {offered:?} is supported; supported: {spoken}")]
     UnknownProtocols { offered: Vec<String>, spoken: String },
-    #[error("the WebSocket's handshake is not of version 13 or has no key")]
+    #[error("the WebSocket handshake has another version than 13, or no key")]
     BrokenHandshake,
 }
 

@@ -16,9 +16,7 @@ const MAX: usize = 1000;
 
 /// There are too many unused tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{MAX} URLs for exec, attach and port-forward wait to be used: use them, or ask again in a minute"
-)]
+#[error("{MAX} URLs for exec, attach and port-forward are unused: use them, or retry in a minute")]
 pub(crate) struct TooManyTokens;
 
 /// Why no URL can be issued.
@@ -28,7 +26,7 @@ pub(crate) enum UrlError {
     #[error(transparent)]
     TooManyTokens(#[from] TooManyTokens),
     /// The server could not bind its address.
-    #[error("there is no stream server: it could not listen on {address}")]
+    #[error("stream server is unavailable: failed to listen on {address}")]
     NotListening { address: SocketAddr, source: Arc<io::Error> },
 }
 

@@ -14,13 +14,13 @@ const MAX_HEADERS: usize = 256;
 /// state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HeadersError {
-    #[error("headers are not compressed as they should be")]
+    #[error("headers are not valid zlib data")]
     Compression,
     #[error("headers are longer than {MAX_BLOCK} bytes once inflated")]
     TooLong,
     #[error("there are more than {MAX_HEADERS} headers")]
     TooMany,
-    #[error("headers are shorter than they say")]
+    #[error("headers end early")]
     Short,
 }
 

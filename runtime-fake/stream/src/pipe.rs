@@ -29,7 +29,7 @@ pub(super) const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// The peer reset the stream, or the connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the other side has gone")]
+#[error("stream was closed by the peer")]
 pub struct StreamClosed;
 
 /// A piece of data or a control message to be sent on a stream.

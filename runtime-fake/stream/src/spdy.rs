@@ -60,7 +60,7 @@ pub enum ConnectionError {
     #[error("the connection failed")]
     Io(#[from] io::Error),
     /// The peer violated the protocol.
-    #[error("the peer does not speak SPDY/3.1: {0}")]
+    #[error("peer violates SPDY/3.1: {0}")]
     Protocol(String),
 }
 

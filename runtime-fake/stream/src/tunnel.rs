@@ -56,7 +56,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Tunnel<T> {
                     Message::Ping(_) | Message::Pong(_) | Message::Frame(_) | Message::Close(_),
                 )) => {}
                 Some(Ok(Message::Text(_))) => {
-                    let text = "a message of text came where only bytes can";
+                    let text = "received a text message where only binary messages are allowed";
                     return Poll::Ready(Err(io::Error::other(text)));
                 }
                 Some(Err(Error::ConnectionClosed)) | None => return Poll::Ready(Ok(())),

@@ -176,7 +176,7 @@ fn regular(opened: OwnedFd) -> io::Result<File> {
     let file = File::from(opened);
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
     }
 }
 
@@ -221,7 +221,7 @@ mod tests {
         let fifo = root.path().join("fifo");
         rustix::fs::mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
         let error = open_mounted(&fifo).unwrap_err();
-        assert_eq!(error.to_string(), "it is no regular file");
+        assert_eq!(error.to_string(), "it is not a regular file");
     }
 
     #[test]

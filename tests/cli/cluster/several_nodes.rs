@@ -150,7 +150,8 @@ async fn pods_have_addresses_of_their_nodes_ranges() {
     // The runtime does not change the range while it has pods; the agent tries again once they are gone.
     give_range(&joined, "n1", &range()).await;
     let says = |node: &Value| condition(node, "PodNetworkLimited")["message"].clone();
-    let says = |node: &Value| says(node).as_str().unwrap_or_default().contains("counts once they");
+    let says =
+        |node: &Value| says(node).as_str().unwrap_or_default().contains("takes effect after they");
     wait("the condition", || joined.node(), says).await;
     joined.delete_pod("one", Some(0));
     wait("no condition", || joined.node(), |node| !says(node)).await;

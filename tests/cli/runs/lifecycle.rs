@@ -124,7 +124,7 @@ async fn runtime_tells_of_itself_and_its_use() {
     let driver = client.out(&["runtime-config"]).await;
     assert!(driver.starts_with("cgroup driver:   "), "{driver}");
     let other = client.run(&["update-runtime-config", "--pod-cidr", "10.88.0.0/16"]).await;
-    other.err_has("counts once they are gone");
+    other.err_has("takes effect after they are removed");
 }
 
 #[tokio::test]

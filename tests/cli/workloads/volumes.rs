@@ -293,7 +293,7 @@ async fn empty_dir_in_memory_is_refused_without_namespaces() {
     let place = Place::new();
     let manifest = place.file("m.yaml", IN_MEMORY);
     let ended = place.crib(&["run", "--isolation", "process", &manifest]).await.exits(1);
-    ended.err_has("need a mount namespace, which isolation process has not: leave medium out");
+    ended.err_has("need a mount namespace, which isolation process lacks: leave medium out");
 }
 
 /// Two concurrent pods would find each other's file.

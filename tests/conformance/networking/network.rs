@@ -240,7 +240,7 @@ async fn update_runtime_config_changes_subnet_only_without_pods() {
     update(&runtime, "10.77.0.0/16").await.unwrap();
     // With a running pod the subnet stays.
     let other = update(&runtime, "10.78.0.0/16").await;
-    rejected(other, Code::FailedPrecondition, "pods have addresses of 10.77.0.0/16");
+    rejected(other, Code::FailedPrecondition, "pods use addresses of 10.77.0.0/16");
     let second = runtime.pod("second").await.unwrap();
     assert_eq!(address(&second).await, "10.77.0.3");
     assert!(runtime.log().contains("kept pod subnet"));
@@ -276,7 +276,11 @@ async fn services_move_with_the_pod_subnet() {
     let (_netns, runtime) = runtime_in_netns(None).await;
     let mut stream = services::open(&runtime, 1).await.unwrap();
     update(&runtime, "10.77.0.0/16").await.unwrap();
-    rejected(stream.responses.message().await, Code::Aborted, "the pods' network changes");
+    rejected(
+        stream.responses.message().await,
+        Code::Aborted,
+        "the pod network is being reconfigured",
+    );
     let next = services::open(&runtime, 1).await.unwrap();
     assert!(next.first.addresses[0].starts_with("10.77."), "{:?}", next.first);
     let pod = runtime.pod("pod").await.unwrap();

@@ -162,7 +162,7 @@ use EntryType::{Block, Char, Directory, Fifo, Link, Regular, Symlink};
 )]
 #[case::directory_through_link(
     &[(Directory, "t", "", ""), (Symlink, "t/l", "d", ""), (Directory, "t/l", "", "")],
-    Err("is no directory")
+    Err("is not a directory")
 )]
 #[case::write_through_skipped_link(
     &[(Directory, "t", "", ""), (Symlink, "t/l", "..", ""), (Regular, "t/l/secret", "", "x")],

@@ -22,7 +22,7 @@ pub(crate) enum Retryability {
 pub enum PullError {
     /// The registry is unreachable.
     #[error(
-        "registry {host} cannot be reached ({why}): check its name, that it runs, and whether it speaks {scheme}"
+        "registry {host} is unreachable ({why}): check its name, that it is running, and that it serves {scheme}"
     )]
     Unreachable {
         /// The registry.
@@ -33,7 +33,7 @@ pub enum PullError {
         why: String,
     },
     /// The connection broke.
-    #[error("registry {host} broke off ({why}) and did not recover while {doing}")]
+    #[error("connection to registry {host} was lost while {doing} ({why})")]
     Broken {
         /// The registry.
         host: String,
@@ -104,7 +104,7 @@ pub enum PullError {
         text: String,
     },
     /// The registry sent invalid content.
-    #[error("what registry {host} sent for {image} was refused")]
+    #[error("registry {host} sent invalid content for {image}")]
     Content {
         /// The registry.
         host: String,
@@ -114,7 +114,7 @@ pub enum PullError {
         source: Arc<ContentError>,
     },
     /// The registry sent nothing until the timeout.
-    #[error("registry {host} sent nothing for {} s while {doing}: the pull was given up", .patience.as_secs_f32())]
+    #[error("registry {host} sent nothing for {} s while {doing}: the pull was aborted", .patience.as_secs_f32())]
     Stalled {
         /// The registry.
         host: String,
@@ -132,7 +132,7 @@ pub enum PullError {
         why: String,
     },
     /// The settings for the host are invalid.
-    #[error("the settings for registry {host} cannot be used: {why}")]
+    #[error("invalid settings for registry {host}: {why}")]
     Settings {
         /// The registry.
         host: String,
@@ -140,7 +140,7 @@ pub enum PullError {
         why: String,
     },
     /// An operation on this machine failed.
-    #[error("could not {doing}")]
+    #[error("failed to {doing}")]
     Io {
         /// The operation that failed.
         doing: &'static str,
@@ -153,7 +153,7 @@ pub enum PullError {
 }
 
 fn said(text: &str) -> String {
-    if text.is_empty() { String::new() } else { format!(" (it says: {text})") }
+    if text.is_empty() { String::new() } else { format!(" (registry message: {text})") }
 }
 
 impl PullError {
@@ -195,5 +195,9 @@ pub struct PullFailure {
 }
 
 fn also(before: &[String]) -> String {
-    if before.is_empty() { String::new() } else { format!(" (before that: {})", before.join("; ")) }
+    if before.is_empty() {
+        String::new()
+    } else {
+        format!(" (earlier errors: {})", before.join("; "))
+    }
 }

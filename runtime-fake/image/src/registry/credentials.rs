@@ -166,7 +166,7 @@ impl DockerConfig {
         // The error message contains positions only, no values of the file.
         serde_json::from_slice(&bytes).map_err(|error| {
             format!(
-                "{shown} is no docker configuration (line {}, column {})",
+                "{shown} is not a Docker configuration (line {}, column {})",
                 error.line(),
                 error.column()
             )
@@ -238,7 +238,7 @@ struct HelperOutput {
 /// Calls a credential helper (docker-credential-helpers, "get").
 async fn ask(program: &str, server: &str) -> Result<Credentials, String> {
     if program.contains('/') {
-        return Err(format!("{program:?} is no name of a credential helper"));
+        return Err(format!("{program:?} is not the name of a credential helper"));
     }
     let failed = |error: std::io::Error| {
         format!("cannot run {program}: {error}; is it on the runtime's PATH?")

@@ -87,7 +87,7 @@ impl Session {
     ) -> Result<Document, PullError> {
         let url = self.url("manifests", reference)?;
         let doing =
-            format!("asking for the manifest {reference} of {}", self.peer.endpoint.repository);
+            format!("requesting the manifest {reference} of {}", self.peer.endpoint.repository);
         let mut failures = 0;
         loop {
             match self.document(&url, &doing, reference, limit).await {
@@ -151,7 +151,7 @@ impl Session {
         let url = format!("{scheme}://{host}/v2/{repository}/{kind}/{reference}{of}");
         Url::of_server(&url).ok_or_else(|| PullError::Settings {
             host: host.clone(),
-            why: format!("{url} is no URL"),
+            why: format!("{url} is not a URL"),
         })
     }
 

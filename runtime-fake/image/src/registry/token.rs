@@ -20,7 +20,7 @@ const REDIRECTS: usize = 3;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
-const DOING: &str = "giving out a token";
+const DOING: &str = "issuing a token";
 
 /// The authorization of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,22 +86,19 @@ impl Tokens<'_> {
                 }
                 Ok(grant)
             }
-            (Challenge::Basic, Credentials::Anonymous) => {
-                Err(self
-                    .refused("no credentials were given, and it wants a name and a password", ""))
-            }
-            (Challenge::Basic, Credentials::IdentityToken(_)) => {
-                Err(self
-                    .refused("an identity token was given, and it wants a name and a password", ""))
-            }
+            (Challenge::Basic, Credentials::Anonymous) => Err(self
+                .refused("no credentials were given, and it requires a name and a password", "")),
+            (Challenge::Basic, Credentials::IdentityToken(_)) => Err(self
+                .refused("an identity token was given, and it requires a name and a password", "")),
             (
                 Challenge::Bearer { realm, service, scope, error },
                 Credentials::Anonymous | Credentials::Basic { .. } | Credentials::IdentityToken(_),
             ) => {
                 if matches!(old, Grant::Bearer(_)) && error.as_deref() == Some("insufficient_scope")
                 {
-                    return Err(self
-                        .refused("the token that its token server gave is not allowed this", ""));
+                    return Err(
+                        self.refused("the token of its token server does not grant access", "")
+                    );
                 }
                 let own = format!("repository:{}:pull", self.peer.endpoint.repository);
                 let scope = scope.as_deref().unwrap_or(&own);
@@ -117,9 +114,8 @@ impl Tokens<'_> {
         service: Option<&str>,
         scope: &str,
     ) -> Result<Grant, PullError> {
-        let url = Url::of_server(realm).ok_or_else(|| {
-            self.unusable(format!("it names {realm:?} as its token server, which is no URL"))
-        })?;
+        let url = Url::of_server(realm)
+            .ok_or_else(|| self.unusable(format!("its token server {realm:?} is not a URL")))?;
         let secret = *self.credentials != Credentials::Anonymous;
         if secret && !challenge::may_have_credentials(&url, self.registry) {
             return Err(self.unusable(format!(
@@ -191,7 +187,7 @@ impl Tokens<'_> {
             if secret && next.origin() != url.origin() {
                 let to = next.origin();
                 return Err(self.unusable(format!(
-                    "its token server sends its clients on to {to}: they are not sent there"
+                    "its token server redirects to {to}: credentials are not sent there"
                 )));
             }
             redirects += 1;
@@ -214,7 +210,9 @@ impl Tokens<'_> {
             String::new()
         };
         let why = match self.credentials {
-            Credentials::Anonymous => "no credentials were given, and its token server wants some",
+            Credentials::Anonymous => {
+                "no credentials were given, and its token server requires them"
+            }
             Credentials::Basic { .. } => {
                 "its token server did not accept the name and password given"
             }

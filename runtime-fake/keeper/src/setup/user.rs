@@ -69,7 +69,7 @@ pub(crate) fn resolve(plan: &UserPlan, passwd: &str, group: &str) -> Result<User
     if let Some(id) = [uid].iter().chain(&all).find(|id| **id > MAX_ID) {
         return Err(Failure::new(
             FailureKind::Invalid,
-            format!("no process can be given the id {id}: the highest one is {MAX_ID}"),
+            format!("id {id} is out of range: the highest one is {MAX_ID}"),
         ));
     }
     let mut seen = std::collections::BTreeSet::new();
@@ -122,11 +122,11 @@ mod tests {
     #[rstest]
     #[case(plan("nobody", None, &[], true), "no user \"nobody\"")]
     #[case(plan("www", Some("nogroup"), &[], true), "no group \"nogroup\"")]
-    #[case::minus_one(plan("4294967295", None, &[], true), "no process can be given the id 4294967295")]
-    #[case::too_high(plan("2147483648", None, &[], true), "no process can be given the id 2147483648")]
-    #[case::group(plan("0", Some("4294967295"), &[], true), "no process can be given the id")]
-    #[case::further(plan("0", None, &[4294967295], true), "no process can be given the id")]
-    #[case::in_the_image(plan("evil", None, &[], true), "no process can be given the id")]
+    #[case::minus_one(plan("4294967295", None, &[], true), "id 4294967295 is out of range")]
+    #[case::too_high(plan("2147483648", None, &[], true), "id 2147483648 is out of range")]
+    #[case::group(plan("0", Some("4294967295"), &[], true), "is out of range")]
+    #[case::further(plan("0", None, &[4294967295], true), "is out of range")]
+    #[case::in_the_image(plan("evil", None, &[], true), "is out of range")]
     fn unknown_users_and_invalid_ids_are_refused(#[case] plan: UserPlan, #[case] expected: &str) {
         assert!(resolve(&plan, PASSWD, GROUP).unwrap_err().message.starts_with(expected));
     }

@@ -87,7 +87,7 @@ impl SourceFilter {
             Err(error) => {
                 tracing::warn!(
                     bridge, %error,
-                    "failed to filter what pods send (nf_tables, family bridge): a pod can take another one's addresses"
+                    "failed to filter frames of pods (nf_tables, family bridge): a pod can spoof another pod's addresses"
                 );
                 None
             }
@@ -193,7 +193,7 @@ fn released(outcome: io::Result<()>) {
     if let Err(error) = outcome
         && error.raw_os_error() != Some(nix::libc::ENOENT)
     {
-        tracing::debug!(%error, "failed to remove a pod from the filter of what pods send");
+        tracing::debug!(%error, "failed to remove pod from frame filter");
     }
 }
 
@@ -320,7 +320,7 @@ pub(crate) fn ignore_announcements_here(interface: &str) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::warn!(
                 interface, setting, %error,
-                "failed to have the host ignore what pods announce: they can change its addresses and routes"
+                "failed to ignore router advertisements of pods: they can change the host's addresses and routes"
             ),
         }
     }

@@ -103,7 +103,7 @@ pub(crate) fn error_message(stdout: &[u8], stderr: &[u8]) -> String {
         (None, None, None) => {
             let text = String::from_utf8_lossy(if stderr.is_empty() { stdout } else { stderr });
             let text = text.trim().replace('\n', "; ");
-            if text.is_empty() { "it does not say why".to_owned() } else { text }
+            if text.is_empty() { "no error message".to_owned() } else { text }
         }
     }
 }
@@ -186,7 +186,7 @@ mod tests {
     #[case(r#"{"code": 7}"#, "", "error code 7")]
     #[case("", "one\ntwo\n", "one; two")]
     #[case("not json", "", "not json")]
-    #[case("", "", "it does not say why")]
+    #[case("", "", "no error message")]
     fn complaints(#[case] stdout: &str, #[case] stderr: &str, #[case] expected: &str) {
         assert_eq!(error_message(stdout.as_bytes(), stderr.as_bytes()), expected);
     }

@@ -68,7 +68,7 @@ impl Attached {
     }
 
     pub(super) fn load(directory: &Path) -> Result<Option<Self>, CniError> {
-        let failed = |source| CniError::Io { what: "read how the pod was connected", source };
+        let failed = |source| CniError::Io { what: "read the pod's CNI record", source };
         match fs::read(directory.join(FILE)) {
             // A truncated or edited record is treated as absent.
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
@@ -83,7 +83,6 @@ impl Attached {
             fs::write(&new, serde_json::to_vec(self)?)?;
             fs::rename(&new, &file)
         };
-        write()
-            .map_err(|source| CniError::Io { what: "write down how the pod is connected", source })
+        write().map_err(|source| CniError::Io { what: "write the pod's CNI record", source })
     }
 }

@@ -173,7 +173,7 @@ impl Netlink {
                     None => {}
                 }
                 let found = read(message.kind, message.payload);
-                let other = || NetlinkError::garbled(doing, "the answer is about something else");
+                let other = || NetlinkError::garbled(doing, "response belongs to another request");
                 return found.ok_or_else(other).map(Some);
             }
         }

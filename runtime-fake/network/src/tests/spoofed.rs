@@ -320,5 +320,5 @@ fn kernel_without_filter_of_frames_is_named_in_a_warning() {
     });
     bound.unwrap();
     let said = warnings.0.lock().unwrap();
-    assert!(said.len() == 1 && said[0].starts_with("failed to filter what pods send"), "{said:?}");
+    assert!(said.len() == 1 && said[0].starts_with("failed to filter frames of pods"), "{said:?}");
 }

@@ -156,7 +156,7 @@ impl Pods {
             State::Closed => return Err(StateError::ShuttingDown.into()),
         };
         let ips = bridge.attach_pod(id, netns).map_err(set_up)?.ips;
-        if netns.has_ended().map_err(crate::runtime::io("look after the pod's keeper"))? {
+        if netns.has_ended().map_err(crate::runtime::io("watch the pod's keeper"))? {
             return Err(ended());
         }
         if let Some(nat) = nat {

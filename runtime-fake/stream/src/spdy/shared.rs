@@ -125,7 +125,7 @@ impl Shared {
         if self.state().control.len() <= MAX_CONTROL {
             return Ok(());
         }
-        let text = format!("it reads none of the last {MAX_CONTROL} answers");
+        let text = format!("it has not read the last {MAX_CONTROL} control frames");
         Err(ConnectionError::Protocol(text))
     }
 
@@ -322,7 +322,7 @@ impl Shared {
         if id == 0 {
             self.whole.start_limiting();
             if !self.whole.widen(i64::from(delta)) {
-                let text = "it widens the connection's window beyond all measure".to_owned();
+                let text = "it overflows the connection window".to_owned();
                 return Err(ConnectionError::Protocol(text));
             }
             return Ok(());

@@ -60,8 +60,8 @@ fn with_wrong_secrets(mut auth: AuthConfig) -> AuthConfig {
     Some(with_wrong_secrets(password())),
     "the name and password given were not accepted"
 )]
-#[case::basic_identity(basic(), Some(identity()), "wants a name and a password")]
-#[case::nobody(bearer(), None, "no credentials were given, and its token server wants some")]
+#[case::basic_identity(basic(), Some(identity()), "requires a name and a password")]
+#[case::nobody(bearer(), None, "no credentials were given, and its token server requires them")]
 #[case::with_wrong_secrets(
     bearer(),
     Some(with_wrong_secrets(password())),
@@ -154,7 +154,7 @@ async fn docker_config_and_credential_helpers_are_used() {
     super::pull(&bench.runtime, &name, None).await.unwrap();
 
     std::fs::write(&file, "{").unwrap();
-    rejected(bench.pull(None).await, Code::FailedPrecondition, "is no docker configuration");
+    rejected(bench.pull(None).await, Code::FailedPrecondition, "is not a Docker configuration");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ fn assert_says_full(error: &Status, runtime: &Runtime) {
     let store = runtime.state_dir().join("images");
     let says = error.message();
     assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
-    let beginning = format!("the disk of {} is full (could not ", store.display());
+    let beginning = format!("the disk of {} is full (failed to ", store.display());
     assert!(says.starts_with(&beginning), "{error:?}");
     assert!(says.contains("No space left on device (os error 28)"), "{error:?}");
 }

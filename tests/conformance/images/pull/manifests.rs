@@ -235,6 +235,6 @@ async fn pull_reports_missing_image_and_registry() {
     // A bound port, so that no other test listens there and connections are refused.
     let (_taken, address) = taken_port();
     let name = format!("{address}/app:1");
-    rejected(pull(&bench.runtime, &name, None).await, Code::Unavailable, "cannot be reached");
+    rejected(pull(&bench.runtime, &name, None).await, Code::Unavailable, "is unreachable");
     bench.assert_nothing_left().await;
 }

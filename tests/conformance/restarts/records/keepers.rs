@@ -113,7 +113,7 @@ async fn check_unreachable_keeper(
     runtime.restart().await.unwrap();
     wait_for_state(&runtime, &pod.id, PodSandboxState::SandboxNotready).await;
     let why = reason(&runtime, &pod.id).await.unwrap();
-    assert!(why.starts_with("its keeper cannot be asked") && why.contains(expected), "{why}");
+    assert!(why.starts_with("its keeper is unreachable") && why.contains(expected), "{why}");
     let status = runtime.client.container(&container).await.unwrap();
     assert_eq!(status.state(), ContainerState::ContainerUnknown);
     assert_eq!(process(&mark), before);

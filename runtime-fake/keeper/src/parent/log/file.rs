@@ -108,7 +108,7 @@ fn beneath(base: &OwnedFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     file_tree::open_scoped(base, path, flags | OFlags::CLOEXEC, mode, resolve).map_err(|error| {
         match error {
             Errno::XDEV => refused("a link on its way leads out of the log directory"),
-            Errno::NXIO => refused("it is no regular file"),
+            Errno::NXIO => refused("it is not a regular file"),
             error => error.into(),
         }
     })
@@ -123,7 +123,7 @@ fn regular(file: impl AsFd) -> io::Result<()> {
         | FileType::Socket
         | FileType::CharacterDevice
         | FileType::BlockDevice
-        | FileType::Unknown => Err(refused("it is no regular file")),
+        | FileType::Unknown => Err(refused("it is not a regular file")),
     }
 }
 
