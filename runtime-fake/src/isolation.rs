@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_isolations_are_told_in_few_words() {
+    fn short_reason_names_isolation_and_cause() {
         let texts = |reason: &str| (reason.to_owned(), "allow it".to_owned());
         let (reason, remedy) = texts("this process lacks CAP_KILL");
         let no_root = EnterError::NoNamespaces { reason, remedy };

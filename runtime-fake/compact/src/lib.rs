@@ -53,7 +53,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sorts_as_std(mut items: Vec<(u8, u32)>) {
+        fn sort_matches_std_sort(mut items: Vec<(u8, u32)>) {
             let mut expected = items.clone();
             expected.sort_by_key(|(key, _)| *key);
             sort_by_key(&mut items, |(key, _)| *key);

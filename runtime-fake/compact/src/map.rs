@@ -390,7 +390,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_that_of_std(first: Vec<(u8, u16)>, changes: Vec<(u8, u8, u16)>) {
+        fn map_behaves_like_std_map(first: Vec<(u8, u16)>, changes: Vec<(u8, u8, u16)>) {
             let mut map: Map<u8, u16> = first.iter().copied().collect();
             let mut expected: BTreeMap<u8, u16> = first.into_iter().collect();
             for (what, key, value) in changes {
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn is_written_and_read_as_a_map() {
+    fn map_round_trips_through_serde() {
         let map = Map::from([("b".to_owned(), 2), ("a".to_owned(), 1)]);
         let text = serde_json::to_string(&map).expect("JSON");
         assert_eq!(text, r#"{"a":1,"b":2}"#);

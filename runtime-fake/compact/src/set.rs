@@ -246,7 +246,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_that_of_std(one: Vec<u8>, other: Vec<u8>, items: Vec<(u8, u8)>) {
+        fn set_behaves_like_std_set(one: Vec<u8>, other: Vec<u8>, items: Vec<(u8, u8)>) {
             let mut set: Set<u8> = one.iter().copied().collect();
             let mut expected: BTreeSet<u8> = one.into_iter().collect();
             let (others, also): (Set<u8>, BTreeSet<u8>) = (other.clone().into(), other.into_iter().collect());

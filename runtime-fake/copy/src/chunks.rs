@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_pass_in_bounded_chunks() {
+    fn chunk_channel_bounds_chunk_size() {
         let (mut writer, mut chunks) = ChunkWriter::new();
         let (mut reader, sender) = ChunkReader::new();
         let bytes: Vec<u8> = (0..3 * CHUNK + 5).map(|n| (n % 251) as u8).collect();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn failure_of_either_side_reaches_the_other() {
+    fn chunk_channel_reports_failure_to_other_side() {
         let (mut writer, chunks) = ChunkWriter::new();
         drop(chunks);
         writer.write_all(b"x").unwrap();

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_notes_are_kept_and_the_others_counted() {
+    fn notes_keep_first_entries_and_count_the_rest() {
         let mut notes = Notes::default();
         (0..25).for_each(|number| notes.add(format!("f{number}").as_bytes(), "a socket"));
         let lines = notes.lines();

@@ -167,7 +167,11 @@ mod tests {
     #[case::absolute("b/d/l", "/etc/passwd", true)]
     #[case::through_a_name("b/d/l", "x/../y", true)]
     #[case::itself("b", "x", true)]
-    fn links_out_are_found(#[case] at: &str, #[case] target: &str, #[case] out: bool) {
+    fn links_out_of_destination_are_detected(
+        #[case] at: &str,
+        #[case] target: &str,
+        #[case] out: bool,
+    ) {
         let names = Placement::new(named("a"), Some(b"b".to_vec()));
         let at = at.split('/').map(|name| name.as_bytes().to_vec()).collect();
         assert_eq!(names.leads_out(&at, target.as_bytes()), out);

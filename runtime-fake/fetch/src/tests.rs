@@ -230,7 +230,7 @@ async fn https_goes_through_tunnel_of_proxy_and_is_verified() {
 }
 
 #[tokio::test]
-async fn silence_ends_request_and_body() {
+async fn silent_server_times_out_request_and_body() {
     let options =
         || Options { read_timeout: Some(Duration::from_millis(50)), ..Options::default() };
     for answer in ["", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello"] {
@@ -257,7 +257,7 @@ async fn failures_to_connect_differ_from_broken_connections() {
 }
 
 #[tokio::test]
-async fn connection_attempt_has_limit() {
+async fn connection_attempt_times_out() {
     // The server does not answer the TLS handshake.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());
@@ -269,7 +269,7 @@ async fn connection_attempt_has_limit() {
 }
 
 #[tokio::test]
-async fn redirects_are_for_the_caller() {
+async fn redirects_are_returned_to_caller() {
     let moved = "HTTP/1.1 307 Moved\r\nLocation: ../c?d\r\nContent-Length: 0\r\n\r\n";
     let (port, _) = server(None, moved).await;
     let url = Url::of_server(&format!("http://localhost:{port}/a/b")).unwrap();

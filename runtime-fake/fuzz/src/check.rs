@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn check_panics_when_a_mutation_breaks_a_law() {
+    fn check_panics_when_a_mutation_violates_a_property() {
         let failing = target(|input| assert_eq!(input, b"abc"));
         assert!(panic::catch_unwind(|| check(&[failing])).is_err());
     }

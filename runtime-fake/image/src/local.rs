@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_completed() {
+    fn named_script_completes_image_name() {
         let named: NamedScript = "app=exit-1".parse().unwrap();
         assert_eq!(named.name.to_string(), "docker.io/library/app:latest");
         assert_eq!(named.script.to_string(), "exit-1");

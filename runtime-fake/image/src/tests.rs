@@ -163,7 +163,7 @@ fn docker_archive_index_and_manifest_give_same_image() {
 #[case::familiar(Some("nginx:1"), "docker.io/library/nginx:1")]
 #[case::bare_tag(Some("v2"), "crib.local/my-app:v2")]
 #[case::no_name(None, "crib.local/my-app:latest")]
-fn names_in_a_layout_directory(#[case] name: Option<&str>, #[case] full: &str) {
+fn pull_resolves_names_of_layout_directory(#[case] name: Option<&str>, #[case] full: &str) {
     let bench = Bench::new();
     let mut members = Members::default();
     let manifest = oci_image(&mut members, &layers(), gzip);
@@ -235,7 +235,7 @@ fn pull_chooses_index_entry_of_own_platform() {
 }
 
 #[rstest]
-fn the_host_is_always_there_to_pull(
+fn host_image_can_always_be_pulled(
     #[values("crib.local/host", "crib.local/host:latest")] name: &str,
 ) {
     let bench = Bench::new();

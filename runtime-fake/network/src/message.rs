@@ -152,7 +152,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read(bytes: Vec<u8>, cut in 0usize..64) {
+        fn message_parser_accepts_any_bytes(bytes: Vec<u8>, cut in 0usize..64) {
             for message in messages(&bytes) {
                 let _ = (message.outcome(), find(message.payload, 1).map(as_text));
             }

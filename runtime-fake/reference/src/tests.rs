@@ -72,7 +72,7 @@ fn ports_that_do_not_exist_are_refused(#[case] text: &str, #[case] refused: bool
     "q.io/a",
     "q.io/a"
 )]
-fn names_are_completed_for_registries_and_cut_for_records(
+fn repository_and_name_are_derived_from_image(
     #[case] image: &str,
     #[case] repository: &str,
     #[case] name: &str,

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_slot_expires_by_its_stage() {
+    fn silent_slot_expires_after_timeout_of_its_stage() {
         let (mut shares, start, second) = (Shares::new(4), Instant::now(), Duration::from_secs(1));
         let (number, _) = shares.take('a', (), start).unwrap();
         let left = |shares: &Shares<char, ()>| Some(shares.expiry(number)? - start);

@@ -57,7 +57,7 @@ mod tests {
     #[case::user_with_filter("Uid:\t0\t1000\t0\t0\nCapEff:\t0000000000000000\nSeccomp:\t2\n", (false, true, true))]
     #[case::no_setfcap("Uid:\t0\t0\t0\t0\nCapEff:\t000001ff7fffffff\nSeccomp_filters:\t2\n", (true, true, false))]
     #[case::unreadable("", (false, false, false))]
-    fn status_tells_user_capability_and_filter(
+    fn status_yields_user_capability_and_filter(
         #[case] status: &str,
         #[case] expected: (bool, bool, bool),
     ) {

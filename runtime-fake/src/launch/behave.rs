@@ -210,7 +210,7 @@ mod tests {
         None,
         "annotation crib.local/behave.a: step \"exit-999\": \"999\" is not an exit code: 0 to 255"
     )]
-    fn nearest_script_counts(
+    fn most_specific_script_applies(
         #[case] own: &[(&str, &str)],
         #[case] pod: &[(&str, &str)],
         #[case] image: Option<&str>,

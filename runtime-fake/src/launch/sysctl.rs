@@ -177,7 +177,7 @@ mod tests {
     #[case::of_more("0 1000 1\n1 100000 65536", None, "", &[PORTS, "net.ipv4.ping_group_range=0 65536"])]
     #[case::of_a_pod("0 0 4294967295", Some((131072, 65536)), "", &[PORTS, "net.ipv4.ping_group_range=131072 196607"])]
     #[case::asked_for("0 0 4294967295", None, "net/ipv4/ping_group_range", &[PORTS])]
-    fn pod_gets_what_it_does_not_ask_for(
+    fn default_sysctls_apply_unless_pod_sets_them(
         #[case] gid_map: &str,
         #[case] pod: Option<(u32, u32)>,
         #[case] asked: &str,

@@ -370,7 +370,7 @@ mod tests {
     #[case::it_lives(libc::ECONNREFUSED, Liveness::Running(7), false)]
     #[case::socket_removed(libc::ENOENT, Liveness::Running(7), false)]
     #[case::lock_unreadable(libc::ECONNREFUSED, Liveness::Unknown(String::new()), false)]
-    fn keeper_has_ended_only_when_socket_and_lock_say_so(
+    fn keeper_has_ended_only_if_socket_and_lock_agree(
         #[case] errno: i32,
         #[case] liveness: Liveness,
         #[case] ended: bool,

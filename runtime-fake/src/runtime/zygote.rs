@@ -111,7 +111,7 @@ mod tests {
 
     /// A daemon that ends immediately may close it before the task that warms it up has begun.
     #[tokio::test]
-    async fn closed_zygote_is_not_started_any_more() {
+    async fn closed_zygote_does_not_restart() {
         let zygote = Zygote::new(Program::own(), Deadlines::default());
         zygote.close().await;
         zygote.warm_up().await;

@@ -82,7 +82,7 @@ mod tests {
     #[case("/runtime.v1.RuntimeService/Version", false)]
     #[case("//", false)]
     #[tokio::test]
-    async fn calls_go_to_service_of_their_path(#[case] path: &str, #[case] found: bool) {
+    async fn calls_are_routed_by_path(#[case] path: &str, #[case] found: bool) {
         let (_, health) = tonic_health::server::health_reporter();
         let mut routes = Routes::default().with(health);
         assert_eq!(routes.find(path).is_some(), found);

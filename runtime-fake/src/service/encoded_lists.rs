@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn list_is_read_as_the_message_of_the_contract() {
+    fn encoded_list_decodes_as_cri_response() {
         let cache = Cache::default();
         let records = [record("a"), record("b"), record("")];
         let expected: Vec<v1::Container> = records.iter().map(|one| (**one).clone()).collect();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_record_is_listed_as_it_is_and_the_old_one_is_forgotten() {
+    fn encoded_list_replaces_changed_records() {
         let cache = Cache::default();
         let mut records = [record("a"), record("b")];
         listed(&cache, &records);

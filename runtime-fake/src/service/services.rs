@@ -278,7 +278,7 @@ mod tests {
     #[case::ipv6_backend("10.0.0.1", 80, ("fd00::2", 80), Some("\"fd00::2\" is not an IPv4 address"))]
     #[case::port_0("10.0.0.1", 0, ("10.0.0.2", 8080), Some("0 is not a port"))]
     #[case::large_port("10.0.0.1", 80, ("10.0.0.2", 65_536), Some("65536 is not a port"))]
-    fn tables_are_checked(
+    fn invalid_tables_are_rejected(
         #[case] address: &str,
         #[case] port: u32,
         #[case] backend: (&str, u32),

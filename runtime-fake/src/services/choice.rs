@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn backends_take_turns_and_each_is_tried() {
+    fn backends_rotate_and_all_are_candidates() {
         let (mut chooser, now) = (Chooser::default(), Instant::now());
         let client = IpAddr::from([10, 0, 0, 9]);
         let orders: Vec<Vec<u16>> =
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn client_with_affinity_keeps_its_backend_until_it_expires_or_goes() {
+    fn affinity_keeps_backend_until_expiry_or_removal() {
         let (mut chooser, start) = (Chooser::default(), Instant::now());
         let [one, two] = [[10, 0, 0, 8], [10, 0, 0, 9]].map(IpAddr::from);
         let mut first = |client, backends: &Backends, seconds| {

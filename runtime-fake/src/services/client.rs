@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn clients_take_turns_and_end_when_kept_away() {
+    async fn clients_are_served_one_at_a_time_and_can_be_excluded() {
         let clients = ServicesClient::default();
         let mut first = clients.begin().await.unwrap();
         assert!(clients.begin().await.is_none());

@@ -60,7 +60,7 @@ async fn read(address: Ipv4Addr) -> io::Result<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn connections_take_turns_and_follow_the_table() {
+async fn connections_rotate_over_backends_of_current_table() {
     let (mut ports, address) = (ports(), own_address());
     let [one, two] = [server(1).await, server(2).await];
     let apply = ports.apply(table(Transport::Tcp, address, &[one, two])).await;
@@ -114,7 +114,7 @@ async fn connection_outlives_its_backend_in_the_table() {
 }
 
 #[tokio::test]
-async fn taken_port_is_a_problem_and_others_are_served() {
+async fn port_in_use_is_reported_and_others_are_served() {
     let (mut ports, [taken, free]) = (ports(), [own_address(), own_address()]);
     let _holder = TcpListener::bind((taken, PORT)).await.unwrap();
     let one = server(1).await;

@@ -165,7 +165,7 @@ mod tests {
     #[case::looks_alike("notcluster.local", kind::A, Lookup::Elsewhere(vec![], "notcluster.local".to_owned()))]
     #[case::other_pointer("2.0.0.10.in-addr.arpa", kind::PTR,
         Lookup::Elsewhere(vec![], "2.0.0.10.in-addr.arpa".to_owned()))]
-    fn lookup_gives_what_the_table_has(
+    fn lookup_returns_records_of_table(
         #[case] name: &str,
         #[case] kind: u16,
         #[case] expected: Lookup,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_table_every_name_is_elsewhere() {
+    fn lookup_without_table_refers_every_name_upstream() {
         let lookup = Zone::default().lookup("web", kind::A, 0);
         assert_eq!(lookup, Lookup::Elsewhere(vec![], "web".to_owned()));
     }

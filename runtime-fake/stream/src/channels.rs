@@ -228,7 +228,7 @@ mod tests {
     #[case::no_text(b"0", Codec::Base64, Some(ChannelMessage::Data(0, Bytes::new())))]
     #[case::no_base64(b"0!", Codec::Base64, None)]
     #[case::no_digit(b"\x00Zm9v", Codec::Base64, None)]
-    fn messages(
+    fn channel_messages_are_decoded(
         #[case] message: &'static [u8],
         #[case] codec: Codec,
         #[case] says: Option<ChannelMessage>,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back() {
+    fn messages_round_trip() {
         for codec in [Codec::Binary, Codec::Base64] {
             let message = encode(3, b"any\x00bytes", codec).into_data();
             let back = decode(message, codec, false);

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_the_end_of_the_runtime_forestalls_is_waited_for() {
+    fn blocking_work_is_awaited_when_runtime_shuts_down() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let handle = runtime.handle().clone();
         runtime.shutdown_background();

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn links_get_the_group_too() {
+    fn group_applies_to_symlinks() {
         let root = tempfile::tempdir().unwrap();
         let volume = root.path().join("v");
         fs::create_dir(&volume).unwrap();

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_the_writer_of_a_fifo() {
+    fn open_file_does_not_block_on_fifo() {
         let root = tree();
         let fifo = root.path().join("fifo");
         rustix::fs::mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_outside() {
+    fn make_directories_rejects_paths_outside() {
         let root = tree();
         for path in ["outward/a", "dangling", "dangling/a", "file/a", "../outside/a"] {
             make_directories(&root.path().join("tree"), Path::new(path)).unwrap_err();

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_space_is_part_of_the_whole() {
+    fn free_space_is_at_most_total_size() {
         let found = space(Path::new("/")).unwrap();
         assert!(found.capacity > 0 && found.available <= found.capacity);
         assert!(space(Path::new("/no/such/path")).is_err());

@@ -252,7 +252,7 @@ fn cut_archive_is_an_error() {
 
 /// A process of the container replaces a directory by a link to outside while files are written below it.
 #[test]
-fn exchanged_directories_lead_nowhere() {
+fn unpack_stays_inside_when_directories_are_swapped() {
     let root = tempfile::tempdir().unwrap();
     let inside = root.path().join("root");
     fs::create_dir_all(inside.join("etc/d")).unwrap();

@@ -27,7 +27,7 @@ fn urls_are_written_as_go_does(#[case] text: &str, #[case] url: &str, #[case] ur
 #[case("http://h:x/", "parse \"http://h:x/\": invalid port \":x\" after host")]
 #[case("http://[::1/", "parse \"http://[::1/\": missing ']' in host")]
 #[case("1:2", "parse \"1:2\": first path segment in URL cannot contain colon")]
-fn other_texts_are_refused_with_the_words_of_go(#[case] text: &str, #[case] error: &str) {
+fn invalid_urls_are_rejected_with_messages_of_go(#[case] text: &str, #[case] error: &str) {
     assert_eq!(Url::parse(text).unwrap_err().to_string(), error);
 }
 

@@ -264,14 +264,18 @@ mod tests {
     #[case("--.tar", None, "crib.local/image:latest")]
     #[case("a__b.oci", Some("1.0"), "crib.local/a_b:1.0")]
     #[case("my.app", Some("v1"), "crib.local/my.app:v1")]
-    fn named_after_the_file(#[case] file: &str, #[case] tag: Option<&str>, #[case] want: &str) {
+    fn archive_file_name_becomes_reference(
+        #[case] file: &str,
+        #[case] tag: Option<&str>,
+        #[case] want: &str,
+    ) {
         let name = reference_of_file(file, tag).map(|name| name.to_string());
         assert_eq!(name.as_deref(), Some(want));
     }
 
     proptest! {
         #[test]
-        fn any_file_name_gives_a_reference(name in "\\PC{0,40}") {
+        fn reference_of_file_accepts_any_name(name in "\\PC{0,40}") {
             prop_assert!(reference_of_file(&name, None).is_some(), "{name:?}");
         }
     }

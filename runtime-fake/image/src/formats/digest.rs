@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_answers() {
+    fn digest_matches_known_answers() {
         let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(Digest::of(b"").to_string(), empty);
         // sha256sum of the two digests of "a" and "b" joined by a space.
@@ -134,13 +134,13 @@ mod tests {
     #[case::short("sha256:aa")]
     #[case::upper("sha256:E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855")]
     #[case::path("sha256:../../../../../../../../../../../../../../../../../../../../../etc")]
-    fn refused(#[case] text: &str) {
+    fn invalid_digest_is_rejected(#[case] text: &str) {
         assert!(text.parse::<Digest>().is_err());
     }
 
     proptest! {
         #[test]
-        fn text_round_trips(bytes in any::<[u8; 32]>()) {
+        fn digest_round_trips_as_text(bytes in any::<[u8; 32]>()) {
             let digest = Digest(bytes);
             prop_assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
         }

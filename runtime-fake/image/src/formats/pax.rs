@@ -94,7 +94,7 @@ mod tests {
     #[case("1.1234567899", Some((1, 123_456_789)))]
     #[case("x", None)]
     #[case("1.-5", None)]
-    fn times(#[case] input: &str, #[case] want: Option<(i64, u32)>) {
+    fn pax_times_are_parsed(#[case] input: &str, #[case] want: Option<(i64, u32)>) {
         assert_eq!(time(input), want);
     }
 }

@@ -97,7 +97,7 @@ mod tests {
     #[case::other_system("windows", "arm", Some("v7"), None)]
     #[case::other_machine("linux", "arm64", Some("v7"), None)]
     #[case::an_attestation("unknown", "unknown", None, None)]
-    fn ranks(
+    fn platform_ranks_variants(
         #[case] os: &str,
         #[case] architecture: &str,
         #[case] variant: Option<&str>,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_runs_the_oldest_variant() {
+    fn platform_runs_baseline_variant() {
         let here = Platform::here();
         assert!(!here.variants.is_empty(), "{here:?}");
     }

@@ -169,12 +169,12 @@ mod tests {
     #[case("www-data", UserName::Name("www-data".to_owned()))]
     #[case("www-data:33", UserName::Name("www-data".to_owned()))]
     #[case("-1", UserName::Name("-1".to_owned()))]
-    fn users(#[case] user: &str, #[case] want: UserName) {
+    fn image_user_is_parsed(#[case] user: &str, #[case] want: UserName) {
         assert_eq!(ImageConfig { user: user.to_owned(), ..ImageConfig::default() }.user(), want);
     }
 
     #[test]
-    fn a_docker_configuration_with_nulls() {
+    fn docker_configuration_accepts_nulls() {
         let text = r#"{"architecture":"amd64","os":"linux","created":"2020-01-01T00:00:00Z","history":null,
             "config":{"Hostname":"","User":"7","Env":["A=b"],"Cmd":null,"Entrypoint":["/x"],"Volumes":{"/data":{}},
             "Labels":null,"OnBuild":null,"ExposedPorts":{"80/tcp":{}},"StopSignal":"SIGINT","WorkingDir":"/w"},

@@ -166,7 +166,7 @@ mod tests {
     #[case::version_0_1(&[("map", "0,1,5,2"), ("numblocks", "2"), ("size", "7"), ("name", "a")], Some((Some("a"), Some(7), Some(vec![(0, 1), (5, 2)]))))]
     #[case::version_0_0(&[("numblocks", "2"), ("offset", "0"), ("numbytes", "1"), ("offset", "5"), ("numbytes", "2"), ("size", "7")], Some((None, Some(7), Some(vec![(0, 1), (5, 2)]))))]
     #[case::all_holes(&[("major", "0"), ("minor", "1"), ("map", ""), ("numblocks", "0"), ("size", "7")], Some((None, Some(7), Some(vec![]))))]
-    fn versions(
+    fn sparse_headers_of_each_version_are_parsed(
         #[case] records: &[(&str, &str)],
         #[case] want: Option<(Option<&str>, Option<u64>, Option<Map>)>,
     ) {
@@ -200,7 +200,7 @@ mod tests {
     #[case::backwards(&[(5, 2), (0, 1)], 7, 3, false)]
     #[case::beyond(&[(5, 3)], 7, 3, false)]
     #[case::overflow(&[(u64::MAX, 1)], u64::MAX, 1, false)]
-    fn maps(
+    fn sparse_map_is_checked_against_size(
         #[case] map: &[(u64, u64)],
         #[case] size: u64,
         #[case] stored: u64,
@@ -217,13 +217,13 @@ mod tests {
     #[case("\n", Err(()))]
     #[case("99999999999999999999999", Err(()))]
     #[case("18446744073709551615\n0\n", Err(()))]
-    fn maps_before_data(#[case] text: &str, #[case] want: Result<Option<Map>, ()>) {
+    fn sparse_map_before_data_is_parsed(#[case] text: &str, #[case] want: Result<Option<Map>, ()>) {
         assert_eq!(MapReader::default().block(text.as_bytes()), want);
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(blocks in proptest::collection::vec("[0-9\n]{0,40}", 0..8)) {
+        fn sparse_map_reader_never_panics(blocks in proptest::collection::vec("[0-9\n]{0,40}", 0..8)) {
             let mut reader = MapReader::default();
             for block in blocks {
                 if let Ok(Some(map)) = reader.block(block.as_bytes()) {

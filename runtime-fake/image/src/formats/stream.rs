@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[rstest]
-    fn decodes(
+    fn decoder_detects_compression(
         #[values(gzip, zstd, plain)] encode: fn(&[u8]) -> Vec<u8>,
         #[values(0, 1, 3, 4, 100_000)] size: usize,
     ) {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[rstest]
-    fn truncated(#[values(gzip, zstd)] encode: fn(&[u8]) -> Vec<u8>) {
+    fn truncated_stream_is_an_error(#[values(gzip, zstd)] encode: fn(&[u8]) -> Vec<u8>) {
         let encoded = encode(&[7; 100_000]);
         for cut in 5..encoded.len() {
             let mut out = Vec::new();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_and_floods_are_refused() {
+    fn decompression_bombs_and_oversized_streams_are_refused() {
         let bomb = gzip(&vec![0; 1 << 20]);
         let limits = Limits { ratio: 100, ratio_from: 1 << 16, ..Limits::default() };
         assert!(matches!(meter(&bomb, &limits), Err(ContentError::Ratio { limit: 100, .. })));

@@ -128,7 +128,7 @@ mod tests {
     #[case("a/b/../c", Entry::Node { parent: parts("a"), name: b"c".to_vec() })]
     #[case(".wh.a/../b", Entry::Node { parent: vec![], name: b"b".to_vec() })]
     #[case("a\nb", Entry::Node { parent: vec![], name: b"a\nb".to_vec() })]
-    fn meanings(#[case] path: &str, #[case] want: Entry) {
+    fn member_names_are_classified(#[case] path: &str, #[case] want: Entry) {
         assert_eq!(classify(path.as_bytes(), 10).unwrap(), want);
     }
 
@@ -143,7 +143,7 @@ mod tests {
     #[case::whiteout_of_parent("a/.wh...")]
     #[case::below_whiteout(".wh.a/b")]
     #[case::deep("1/2/3/4/5/6/7/8/9/10/11")]
-    fn refused(#[case] path: &str) {
+    fn invalid_member_names_are_refused(#[case] path: &str) {
         assert!(classify(path.as_bytes(), 10).is_err());
     }
 

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids() {
+    fn owner_maps_into_user_namespace() {
         let map = id_map("         0       1000          1\n         1     100000      65536\n");
         assert_eq!(map, [(0, 0), (1, 65536)]);
         assert_eq!(id_map("0 0 4294967295"), [(0, 4_294_967_294)]);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn whiteouts_as_attributes_where_devices_cannot_be_made() {
+    fn whiteouts_are_xattrs_without_device_nodes() {
         let dir = tempfile::tempdir().unwrap();
         let fd = fs::File::open(dir.path()).unwrap();
         let style = Style {

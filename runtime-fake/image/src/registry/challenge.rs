@@ -98,7 +98,7 @@ mod tests {
     #[case::no_realm(&["Bearer service=x"], None)]
     #[case::other(&["Negotiate"], None)]
     #[case::nonsense(&["\u{1},,,=\""], None)]
-    fn headers(#[case] values: &[&str], #[case] want: Option<Challenge>) {
+    fn challenge_headers_are_parsed(#[case] values: &[&str], #[case] want: Option<Challenge>) {
         assert_eq!(Challenge::read(values.iter().copied()), want);
     }
 
@@ -112,7 +112,11 @@ mod tests {
     #[case::another_without_tls_of_a_safe_one("http://auth.example/token", "https://r.io/", false)]
     #[case::another_name("http://localhost:5000/token", "http://127.0.0.1:5000/v2/", false)]
     #[case::no_http("ftp://r.io/token", "https://r.io/v2/", false)]
-    fn where_credentials_go(#[case] realm: &str, #[case] registry: &str, #[case] want: bool) {
+    fn credentials_are_sent_to_trusted_realms_only(
+        #[case] realm: &str,
+        #[case] registry: &str,
+        #[case] want: bool,
+    ) {
         let (realm, registry) = (Url::parse(realm).unwrap(), Url::parse(registry).unwrap());
         assert_eq!(may_have_credentials(&realm, &registry), want);
     }

@@ -317,7 +317,10 @@ mod tests {
         Login { registry_token: Some(Secret::new("t\r\nx: y")), ..Login::default() },
         Err("the registry token holds characters that no header can carry")
     )]
-    fn logins(#[case] login: Login, #[case] want: Result<Option<Credentials>, &str>) {
+    fn login_yields_credentials(
+        #[case] login: Login,
+        #[case] want: Result<Option<Credentials>, &str>,
+    ) {
         assert_eq!(login.credentials(), want.map_err(str::to_owned));
     }
 
@@ -353,7 +356,7 @@ mod tests {
     #[case::helper("helped.io", "a", Ok(Place::Helper { program: "docker-credential-mine".to_owned(), server: "helped.io".to_owned() }))]
     #[case::nobody("other.io", "a", Ok(Place::Here(Credentials::Anonymous)))]
     #[case::broken("broken.io", "a", Err("auth is not base64 of name:password".to_owned()))]
-    fn dockers_file(
+    fn docker_config_yields_credentials(
         #[case] host: &str,
         #[case] repository: &str,
         #[case] want: Result<Place, String>,
@@ -369,7 +372,7 @@ mod tests {
     #[case::a_mirrors_own(Some(login("pull", "")), "mirrored.io/a", &["mirror", "pull", "pull"])]
     #[case::for_the_registry_only(Some(login("pull", "mirrored.io")), "mirrored.io/a", &["mirror", "", "pull"])]
     #[tokio::test]
-    async fn whose_are_taken(
+    async fn credentials_follow_precedence_of_sources(
         #[case] login: Option<Login>,
         #[case] reference: &str,
         #[case] want: &[&str],

@@ -136,7 +136,7 @@ mod tests {
     #[case("http://localhost:5000", true)]
     #[case("http://10.0.0.1:5000", false)]
     #[case("https://registry.example", false)]
-    fn a_call_may_name_a_place_on_this_machine(#[case] from: &str, #[case] good: bool) {
+    fn endpoint_of_call_must_be_loopback(#[case] from: &str, #[case] good: bool) {
         let reference = "quay.io/a/b:1".parse().unwrap();
         let place = named_by_call(&from.parse().unwrap(), &reference);
         assert_eq!(place.is_some(), good);
@@ -166,7 +166,7 @@ mod tests {
     #[case::loopback("127.8.9.1:5000/a", "Either 127.8.9.1:5000 a itself")]
     #[case::loopback_6("[::1]:5000/a", "Either [::1]:5000 a itself")]
     #[case::like_loopback("127.0.0.1.example.com/a", "Https 127.0.0.1.example.com a itself")]
-    fn without_settings(#[case] reference: &str, #[case] want: &str) {
+    fn endpoints_without_settings(#[case] reference: &str, #[case] want: &str) {
         assert_eq!(asked(&Registries::default(), reference), [want]);
     }
 
@@ -206,7 +206,7 @@ mod tests {
     #[case::none("none.io/x", &["Http none.io x itself"])]
     #[case::every("quay.io/x", &["Https every x quay.io", "Https quay.io x itself"])]
     #[case::a_certificate_means_tls("localhost:5000/x", &["Https localhost:5000 x itself"])]
-    fn with_settings(#[case] reference: &str, #[case] want: &[&str]) {
+    fn endpoints_follow_settings(#[case] reference: &str, #[case] want: &[&str]) {
         assert_eq!(asked(&settings(), reference), want);
     }
 }

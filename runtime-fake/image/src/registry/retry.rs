@@ -60,7 +60,7 @@ mod tests {
     #[case::asked(1, Retryability::Throttled(Some(ms(7000))), 1.0, Some(ms(7000)))]
     #[case::asked_for_nothing(2, Retryability::Throttled(Some(ms(0))), 1.0, Some(ms(400)))]
     #[case::asked_for_too_much(1, Retryability::Throttled(Some(ms(61_000))), 1.0, None)]
-    fn pauses(
+    fn retry_pause_grows_until_limit(
         #[case] failures: u32,
         #[case] retryability: Retryability,
         #[case] jitter: f64,
@@ -76,7 +76,7 @@ mod tests {
     #[case("Thu, 01 Jan 1970 00:00:00 GMT", Some(ms(0)))]
     #[case("soon", None)]
     #[case("-1", None)]
-    fn headers(#[case] value: &str, #[case] want: Option<Duration>) {
+    fn retry_after_header_is_parsed(#[case] value: &str, #[case] want: Option<Duration>) {
         let now = jiff::Timestamp::from_second(60).unwrap();
         assert_eq!(retry_after(value, now), want);
     }

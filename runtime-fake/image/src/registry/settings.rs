@@ -177,7 +177,7 @@ mod tests {
     #[case("https://m.example.com/v2/", "https://m.example.com")]
     #[case("https://m.example.com/a/v2", "https://m.example.com/a")]
     #[case("https://m.example.com/av2", "https://m.example.com/av2")]
-    fn mirrors(#[case] text: &str, #[case] want: &str) {
+    fn mirror_url_is_parsed(#[case] text: &str, #[case] want: &str) {
         assert_eq!(text.parse::<Mirror>().unwrap().to_string(), want);
     }
 
@@ -190,7 +190,7 @@ mod tests {
     #[case("https://m.example.com/a//b")]
     #[case("https://m.example.com/?q")]
     #[case("https://m example.com")]
-    fn no_mirrors(#[case] text: &str) {
+    fn invalid_mirror_url_is_rejected(#[case] text: &str) {
         text.parse::<Mirror>().unwrap_err();
     }
 

@@ -86,7 +86,7 @@ mod tests {
     #[case::nothing("sha256:", None)]
     #[case::empty("", None)]
     #[case::nonsense("..//", None)]
-    fn means(#[case] name: &str, #[case] want: Option<&str>) {
+    fn lookup_resolves_names_and_ids(#[case] name: &str, #[case] want: Option<&str>) {
         let all = [
             record("a", &["docker.io/library/a:latest", "example.com/x/y:7"], &[]),
             record("b", &[], &[BY_DIGEST]),

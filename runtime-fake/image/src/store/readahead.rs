@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[rstest]
-    fn bytes_and_errors_keep_their_order(
+    fn readahead_preserves_order_of_bytes_and_errors(
         #[values(0, 1, PIECE - 1, PIECE, PIECE + 1, 20 * PIECE + 5)] size: usize,
     ) {
         let bytes: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_stops_reading_ends_it() {
+    fn readahead_stops_when_reader_is_dropped() {
         let some = |mut ahead: ReadaheadReader| ahead.read(&mut [0; 10]);
         assert_eq!(reading(io::repeat(7), || {}, some).unwrap().unwrap(), 10);
     }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_waits_is_ended() {
+    fn readahead_abandons_blocked_read() {
         let (end, ended) = mpsc::channel();
         let done = reading(Waits(ended), || end.send(()).unwrap(), |_| "done");
         assert_eq!(done.unwrap(), "done");

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time_for_each_key() {
+    fn single_flight_serialises_callers_per_key() {
         let flights = SingleFlight::default();
         let inside = [AtomicUsize::new(0), AtomicUsize::new(0)];
         let worst = AtomicUsize::new(0);

@@ -36,7 +36,7 @@ fn with_layer(layer: Vec<u8>) -> Vec<Vec<u8>> {
 #[case::hard_link(Tar::new().hard_link("l", "../../images"))]
 #[case::size(Tar::new().member(EntryType::Regular, "a", "", b"", |h| h.set_size(1 << 60)))]
 #[case::below_a_file(Tar::new().directory("a").file("a", "").file("a/b", ""))]
-fn layers_are_refused_whole(#[case] layer: Tar) {
+fn pull_stores_nothing_of_refused_layers(#[case] layer: Tar) {
     for pack in [gzip, zstd, plain] {
         refused(&oci(NAME, &with_layer(layer.clone().bytes()), pack));
     }
@@ -142,7 +142,7 @@ fn pull_rejects_missing_blobs() {
 #[case("index.json", br#"{"schemaVersion":2,"manifests":[{"mediaType":"x","size":1,"digest":"sha256:../../../etc/passwd"}]}"#.to_vec())]
 #[case("manifest.json", b"[{}]".to_vec())]
 #[case("manifest.json", b"\xff".to_vec())]
-fn documents_that_are_none(#[case] name: &str, #[case] bytes: Vec<u8>) {
+fn pull_rejects_invalid_documents(#[case] name: &str, #[case] bytes: Vec<u8>) {
     let mut members = Members::default();
     members.0.insert(name.to_owned(), bytes);
     let problem = refused(&members);
@@ -156,7 +156,7 @@ fn documents_that_are_none(#[case] name: &str, #[case] bytes: Vec<u8>) {
 #[case::layer_outside("../../etc/passwd")]
 #[case::layer_absolute("/etc/passwd")]
 #[case::layer_missing("2/layer.tar")]
-fn a_docker_manifest_that_points_elsewhere(#[case] layer: &str) {
+fn pull_rejects_docker_manifest_with_missing_layers(#[case] layer: &str) {
     let mut members = docker(&[NAME], &layers());
     let mut manifest: Value = serde_json::from_slice(&members.0["manifest.json"]).unwrap();
     manifest[0]["Layers"][1] = layer.into();

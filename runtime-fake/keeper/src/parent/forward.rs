@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn client_with_all_connections_leaves_others_their_share() {
+    fn forward_limits_each_client_to_its_share() {
         let pod = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_find_back_to_their_clients() {
+    fn forward_returns_datagrams_to_their_clients() {
         let pod = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = forwarded(Transport::Udp, pod.local_addr().unwrap().port());
         let clients = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());

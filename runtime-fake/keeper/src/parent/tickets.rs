@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answer_goes_to_its_request_once() {
+    fn ticket_redeems_once() {
         let mut tickets = Tickets::default();
         let (first, second) = (tickets.issue(1), tickets.issue(2));
         assert!(tickets.is_open(first));
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_to_ended_connection_goes_to_nobody() {
+    fn ticket_of_closed_connection_is_invalid() {
         let mut tickets = Tickets::default();
         let earlier = tickets.issue(1);
         tickets.invalidate();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_watcher_is_told_of_dropped_output() {
+    fn slow_watcher_receives_notice_of_dropped_output() {
         let (mut watchers, mut reader) = watched();
         let chunk = vec![b'x'; 16 << 10];
         for _ in 0..10 {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_watcher_is_told_of_dropped_output_at_end() {
+    fn slow_watcher_receives_notice_of_dropped_output_at_end() {
         let (mut watchers, mut reader) = watched();
         let chunk = vec![b'x'; 16 << 10];
         for _ in 0..10 {

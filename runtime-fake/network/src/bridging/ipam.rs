@@ -219,7 +219,7 @@ mod tests {
     #[case("10.0.0.0/31", 0)]
     #[case("10.0.0.0/32", 0)]
     #[case("255.255.255.254/31", 0)]
-    fn capacity_is_what_can_be_given(#[case] subnet: &str, #[case] capacity: u32) {
+    fn capacity_counts_assignable_addresses(#[case] subnet: &str, #[case] capacity: u32) {
         let mut ipam = ipam(subnet);
         assert_eq!(ipam.capacity(), capacity);
         let given = (0..).take_while(|i| ipam.allocate(&format!("p{i}")).is_ok());
@@ -240,7 +240,11 @@ mod tests {
     #[case("b", "10.0.0.0", "is not a pod address")]
     #[case("b", "10.0.0.255", "is not a pod address")]
     #[case("b", "10.0.1.5", "is not a pod address")]
-    fn restoring_refuses(#[case] sandbox: &str, #[case] address: &str, #[case] part: &str) {
+    fn restore_rejects_conflicting_addresses(
+        #[case] sandbox: &str,
+        #[case] address: &str,
+        #[case] part: &str,
+    ) {
         let mut ipam = ipam("10.0.0.0/24");
         ipam.restore("a", ip("10.0.0.9")).unwrap();
         let error = ipam.restore(sandbox, ip(address)).unwrap_err().to_string();
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_to_fit_into_the_other_subnet() {
+    fn capacity_is_limited_by_subnet_of_other_family() {
         // With a subnet as small as /28 in the other family: 16 addresses, including the network's and the gateway's.
         let mut ipam = Ipam::with_numbers("10.0.0.0/16".parse().unwrap(), 4);
         assert_eq!(ipam.capacity(), 14);
@@ -283,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_pods_have_addresses_of_their_own() {
+    fn thousands_of_pods_get_distinct_addresses() {
         let mut ipam = ipam("10.0.0.0/20");
         let given: BTreeSet<Ipv4Addr> =
             (0..4093).map(|n| ipam.allocate(&n.to_string()).unwrap()).collect();

@@ -164,7 +164,11 @@ mod tests {
     #[case("0.0.0.0/0", "192.168.0.0/16", true)]
     #[case("10.0.0.1/32", "10.0.0.1/32", true)]
     #[case("10.0.0.1/32", "10.0.0.2/32", false)]
-    fn overlap(#[case] a: &str, #[case] b: &str, #[case] expected: bool) {
+    fn subnets_overlap_if_one_contains_the_other(
+        #[case] a: &str,
+        #[case] b: &str,
+        #[case] expected: bool,
+    ) {
         assert_eq!(super::overlap(net(a), net(b)), expected);
         assert_eq!(super::overlap(net(b), net(a)), expected);
     }

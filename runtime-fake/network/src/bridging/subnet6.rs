@@ -188,7 +188,7 @@ mod tests {
     #[case("10.1.0.0/16", "10.1.0.0/16")]
     #[case("fd00:1::/64", "fd00:1::/64")]
     #[case("fd00:1::/112,10.1.0.0/24", "10.1.0.0/24,fd00:1::/112")]
-    fn subnets(#[case] text: &str, #[case] expected: &str) {
+    fn pod_cidrs_are_parsed(#[case] text: &str, #[case] expected: &str) {
         assert_eq!(text.parse::<PodCidrs>().unwrap().texts().join(","), expected);
     }
 
@@ -212,7 +212,7 @@ mod tests {
     #[case("fe80::/64", "link-local")]
     #[case("ff00::/8", "multicast")]
     #[case("10.1.0.0/16,ff02::/64", "ff02::/64 has multicast")]
-    fn what_is_none(#[case] text: &str, #[case] part: &str) {
+    fn invalid_pod_cidrs_are_rejected(#[case] text: &str, #[case] part: &str) {
         let error = text.parse::<PodCidrs>().unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }

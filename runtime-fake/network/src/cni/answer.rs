@@ -187,7 +187,11 @@ mod tests {
     #[case("", "one\ntwo\n", "one; two")]
     #[case("not json", "", "not json")]
     #[case("", "", "no error message")]
-    fn complaints(#[case] stdout: &str, #[case] stderr: &str, #[case] expected: &str) {
+    fn error_message_of_plugin_is_extracted(
+        #[case] stdout: &str,
+        #[case] stderr: &str,
+        #[case] expected: &str,
+    ) {
         assert_eq!(error_message(stdout.as_bytes(), stderr.as_bytes()), expected);
     }
 
@@ -202,7 +206,7 @@ mod tests {
     #[case("M", None)]
     #[case("", None)]
     #[case("fast", None)]
-    fn rates(#[case] text: &str, #[case] expected: Option<u64>) {
+    fn bandwidth_quantities_are_parsed(#[case] text: &str, #[case] expected: Option<u64>) {
         assert_eq!(rate(text), expected);
     }
 }

@@ -232,7 +232,7 @@ mod tests {
     #[case(r#"{"cniVersion": "1.0.0", "name": "n", "plugins": []}"#, "has no plugins")]
     #[case(r#"{"cniVersion": "0.2.0", "name": "n", "type": "t"}"#, "its cniVersion is \"0.2.0\"")]
     #[case(r#"{"name": "n", "type": "t"}"#, "its cniVersion is \"\"")]
-    fn what_is_no_configuration(#[case] text: &str, #[case] part: &str) {
+    fn invalid_configuration_is_rejected(#[case] text: &str, #[case] part: &str) {
         let error = NetworkList::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_of_either_thread_is_told() {
+    fn relay_reports_end_of_either_thread() {
         let (mut ended, ends) = io::pipe().unwrap();
         let (one, other) = (End(ends.try_clone().unwrap()), End(ends));
         drop(one);
@@ -215,7 +215,7 @@ mod tests {
     #[case(Errno::EACCES, Failure::Unreachable(13))]
     #[case(Errno::ETIMEDOUT, Failure::Silence)]
     #[case(Errno::EMFILE, Failure::Silence)]
-    fn failure_is_that_of_a_router(#[case] error: Errno, #[case] expected: Failure) {
+    fn connect_errors_map_to_icmp_failures(#[case] error: Errno, #[case] expected: Failure) {
         assert_eq!(Failure::of(&error.into()), expected);
     }
 }

@@ -61,8 +61,8 @@ fn pods_whose_bridge_was_deleted_are_connected_again() {
 }
 
 #[test]
-fn a_bridge_left_without_an_address_is_finished() {
-    with_namespace("daemons::a_bridge_left_without_an_address_is_finished", |host| {
+fn open_completes_bridge_without_address() {
+    with_namespace("daemons::open_completes_bridge_without_address", |host| {
         let mac = Mac::of(Ipv4Addr::new(10, 200, 0, 1));
         send(&host, &[requests::create_bridge("crib0", mac)]);
         let bridge = open("crib0", &host);
@@ -102,8 +102,8 @@ fn daemons_that_start_together_have_disjoint_subnets() {
 }
 
 #[test]
-fn a_killed_daemons_bridge_keeps_its_subnet() {
-    with_namespace("daemons::a_killed_daemons_bridge_keeps_its_subnet", |host| {
+fn bridge_of_killed_daemon_keeps_its_subnet() {
+    with_namespace("daemons::bridge_of_killed_daemon_keeps_its_subnet", |host| {
         let one = |name| BridgeConfig { pools: pool("10.200.0.0/24", 24), ..config(name, &host) };
         drop(Bridge::open(one("crib0"), &[]).unwrap());
         let error = Bridge::open(one("crib1"), &[]).unwrap_err();
@@ -114,8 +114,8 @@ fn a_killed_daemons_bridge_keeps_its_subnet() {
 }
 
 #[test]
-fn addresses_and_routes_of_the_host_are_kept_clear_of() {
-    with_namespace("daemons::addresses_and_routes_of_the_host_are_kept_clear_of", |host| {
+fn subnet_avoids_addresses_and_routes_of_host() {
+    with_namespace("daemons::subnet_avoids_addresses_and_routes_of_host", |host| {
         let mac = Mac::of(Ipv4Addr::LOCALHOST);
         send(&host, &[requests::create_bridge("other", mac)]);
         let other = links(&host).into_iter().find(|l| l.name == "other").unwrap();
@@ -139,8 +139,8 @@ fn addresses_and_routes_of_the_host_are_kept_clear_of() {
 }
 
 #[test]
-fn a_living_daemons_bridge_is_not_taken_over() {
-    with_namespace("daemons::a_living_daemons_bridge_is_not_taken_over", |host| {
+fn open_refuses_bridge_of_running_daemon() {
+    with_namespace("daemons::open_refuses_bridge_of_running_daemon", |host| {
         let (_root, claims) = claims();
         let claimed = || BridgeConfig { claims: Some(claims.clone()), ..config("crib0", &host) };
         let bridge = Bridge::open(claimed(), &[]).unwrap();
@@ -152,8 +152,8 @@ fn a_living_daemons_bridge_is_not_taken_over() {
 }
 
 #[test]
-fn an_interface_that_is_no_bridge_is_left_alone() {
-    with_namespace("daemons::an_interface_that_is_no_bridge_is_left_alone", |host| {
+fn open_refuses_interface_that_is_not_a_bridge() {
+    with_namespace("daemons::open_refuses_interface_that_is_not_a_bridge", |host| {
         let error = Bridge::open(config("lo", &host), &[]).unwrap_err();
         assert!(matches!(error, NetError::NotABridge { .. }), "{error}");
         assert_eq!(link_names(&host), ["lo"]);
@@ -166,7 +166,7 @@ fn an_interface_that_is_no_bridge_is_left_alone() {
 #[case("a/b")]
 #[case("a b")]
 #[case("..")]
-fn a_name_the_kernel_would_refuse_is_refused_first(#[case] name: &str) {
+fn open_rejects_invalid_bridge_name(#[case] name: &str) {
     let error = Bridge::open(BridgeConfig::new(name), &[]).unwrap_err();
     assert!(matches!(error, NetError::BridgeName { .. }), "{error}");
 }

@@ -11,8 +11,8 @@ use crate::links::requests::{self, Link};
 use crate::{IpamError, Mac};
 
 #[test]
-fn two_pods_reach_each_other_and_nothing_is_left() {
-    with_namespace("pods::two_pods_reach_each_other_and_nothing_is_left", |host| {
+fn two_pods_reach_each_other_and_close_removes_everything() {
+    with_namespace("pods::two_pods_reach_each_other_and_close_removes_everything", |host| {
         let bridge = open("crib0", &host);
         let a = Pod::attached(&bridge, "a");
         let b = Pod::attached(&bridge, "b");
@@ -154,8 +154,8 @@ fn a_sandbox_is_attached_once_and_a_bridge_with_pods_stays() {
 }
 
 #[test]
-fn a_full_subnet_says_so() {
-    with_namespace("pods::a_full_subnet_says_so", |host| {
+fn attach_fails_when_subnet_is_full() {
+    with_namespace("pods::attach_fails_when_subnet_is_full", |host| {
         let config = BridgeConfig { pools: pool("10.200.0.0/30", 30), ..config("crib0", &host) };
         let bridge = Bridge::open(config, &[]).unwrap();
         let _only = Pod::attached(&bridge, "a");
@@ -172,8 +172,8 @@ fn a_full_subnet_says_so() {
 }
 
 #[test]
-fn a_watch_hears_of_links_and_ends_at_its_deadline() {
-    with_namespace("pods::a_watch_hears_of_links_and_ends_at_its_deadline", |host| {
+fn link_watch_reports_changes_until_deadline() {
+    with_namespace("pods::link_watch_reports_changes_until_deadline", |host| {
         let mut watch = inside(&host, || Netlink::open_watch().unwrap());
         let soon = || Instant::now() + Duration::from_millis(20);
         assert!(!watch.wait_for_change(soon()).unwrap());
@@ -185,8 +185,8 @@ fn a_watch_hears_of_links_and_ends_at_its_deadline() {
 }
 
 #[test]
-fn a_refused_deletion_is_an_error_and_a_gone_interface_is_fine() {
-    with_namespace("pods::a_refused_deletion_is_an_error_and_a_gone_interface_is_fine", |host| {
+fn delete_reports_refusal_and_ignores_missing_interface() {
+    with_namespace("pods::delete_reports_refusal_and_ignores_missing_interface", |host| {
         let deletions = Deletions::default();
         let delete = |name| {
             let netlink = inside(&host, || Netlink::open().unwrap());
@@ -220,21 +220,18 @@ fn a_sandbox_is_attached_again_as_soon_as_it_was_detached() {
 }
 
 #[test]
-fn a_bridge_without_a_namespace_of_its_own_lives_where_the_daemon_does() {
-    with_namespace(
-        "pods::a_bridge_without_a_namespace_of_its_own_lives_where_the_daemon_does",
-        |host| {
-            inside(&host, || {
-                let bridge = Bridge::open(BridgeConfig::new("crib0"), &[]).unwrap();
-                let pod = Pod::attached(&bridge, "a");
-                assert_eq!(link_names(&host), ["lo", "crib0", &pod.got.host_interface]);
-                assert_eq!(talk(&host, &pod.netns, pod.got.ip), pod.got.gateway);
-                bridge.detach("a").unwrap();
-                bridge.close().unwrap();
-            });
-            assert_eq!(link_names(&host), ["lo"]);
-        },
-    );
+fn bridge_without_own_namespace_is_in_daemon_namespace() {
+    with_namespace("pods::bridge_without_own_namespace_is_in_daemon_namespace", |host| {
+        inside(&host, || {
+            let bridge = Bridge::open(BridgeConfig::new("crib0"), &[]).unwrap();
+            let pod = Pod::attached(&bridge, "a");
+            assert_eq!(link_names(&host), ["lo", "crib0", &pod.got.host_interface]);
+            assert_eq!(talk(&host, &pod.netns, pod.got.ip), pod.got.gateway);
+            bridge.detach("a").unwrap();
+            bridge.close().unwrap();
+        });
+        assert_eq!(link_names(&host), ["lo"]);
+    });
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn reset_passes_in_both_directions() {
 }
 
 #[test]
-fn datagrams_are_answered_from_where_they_were_sent() {
+fn relay_answers_datagrams_from_their_destination() {
     with_pod("datagrams_are_answered_from_where_they_were_sent", |pod| {
         let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = server.local_addr().unwrap().port();

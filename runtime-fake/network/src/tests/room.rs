@@ -35,8 +35,8 @@ fn all_reach_all(pods: &[Pod], host: &OwnedFd) {
 }
 
 #[test]
-fn pods_of_several_bridges_are_neighbours() {
-    with_namespace("room::pods_of_several_bridges_are_neighbours", |host| {
+fn pods_of_several_bridges_reach_each_other() {
+    with_namespace("room::pods_of_several_bridges_reach_each_other", |host| {
         // The kernel may answer for an address on every interface; it must not do so here.
         inside(&host, || {
             std::fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "0").unwrap();

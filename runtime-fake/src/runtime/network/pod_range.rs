@@ -74,7 +74,7 @@ mod tests {
     #[case::other_configuration("10.78.0.0/16", "10.77.0.0/16\n10.244.1.0/24\n", "10.78.0.0/16")]
     #[case::torn("10.77.0.0/16", "10.77.0.0/16\n10.2", "10.77.0.0/16")]
     #[case::nothing("", "", "")]
-    fn later_configuration_counts(
+    fn changed_configuration_overrides_saved_pod_range(
         #[case] configured: &str,
         #[case] file: &str,
         #[case] expected: &str,
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_current() {
+    fn saved_pod_range_is_current() {
         let directory = tempfile::tempdir().unwrap();
         let none = PodCidrs::default();
         assert_eq!(current(directory.path(), none), none);

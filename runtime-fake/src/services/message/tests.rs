@@ -81,7 +81,7 @@ fn names_that_do_not_fit_are_not_written(#[case] name: &str) {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..600), start in 0usize..3) {
+    fn message_parser_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..600), start in 0usize..3) {
         // Most random headers are rejected: some inputs get a valid one.
         let mut bytes = bytes;
         if start > 0 && bytes.len() >= HEADER {
@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn names_come_back_as_written(name in "[a-z0-9_-]{1,20}(\\.[a-z0-9_-]{1,20}){0,6}") {
+    fn names_round_trip(name in "[a-z0-9_-]{1,20}(\\.[a-z0-9_-]{1,20}){0,6}") {
         let bytes = encoded(&name).unwrap();
         prop_assert_eq!(name_at(&bytes, 0), Some((name, bytes.len())));
     }

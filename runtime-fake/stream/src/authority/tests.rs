@@ -99,7 +99,7 @@ fn blocks_longer_than_a_frame_are_split() {
 #[case::data_within_a_block([frame(HEADERS, 0, 1, &[0x82]), frame(DATA, 0, 1, b"x")].concat())]
 #[case::continuation_of_another_stream([frame(HEADERS, 0, 1, &[0x82]), frame(CONTINUATION, END_HEADERS, 3, &[])].concat())]
 #[case::block_without_end([frame(HEADERS, 0, 1, &[0x82]), frame(CONTINUATION, 0, 1, &[]).repeat(8000)].concat())]
-fn broken_framing_is_handed_on(#[case] frames: Vec<u8>) {
+fn broken_framing_is_forwarded_unchanged(#[case] frames: Vec<u8>) {
     let later = frame(HEADERS, END_HEADERS, 5, &block(b"/x"));
     let input = [PREFACE_BYTES, &frames, &later].concat();
     assert!(rewritten(&input) == input);

@@ -47,7 +47,7 @@ fn decode(bytes: &[u8]) -> Result<Frame, FrameError> {
     Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 1024)]),
     &[0x80, 3, 0, 4, 0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 4, 0]
 )]
-fn both_ways(#[case] frame: Frame, #[case] bytes: &[u8]) {
+fn frames_encode_and_decode(#[case] frame: Frame, #[case] bytes: &[u8]) {
     let mut out = Vec::new();
     frame.encode(&mut out);
     assert_eq!(out, bytes);
@@ -64,7 +64,7 @@ fn both_ways(#[case] frame: Frame, #[case] bytes: &[u8]) {
     &[0x80, 3, 0, 4, 0, 0, 0, 4, 0xff, 0xff, 0xff, 0xff],
     FrameError::Length("SETTINGS")
 )]
-fn refused(#[case] bytes: &[u8], #[case] problem: FrameError) {
+fn invalid_frames_are_refused(#[case] bytes: &[u8], #[case] problem: FrameError) {
     assert_eq!(decode(bytes), Err(problem));
 }
 
@@ -74,7 +74,7 @@ fn head_rejects_long_control_frames() {
 }
 
 #[test]
-fn data() {
+fn data_frame_header_is_parsed() {
     let bytes = data_head(5, true, 0x01_02_03);
     assert_eq!(bytes, [0, 0, 0, 5, 1, 1, 2, 3]);
     let length = 0x01_02_03;
@@ -89,7 +89,7 @@ fn control_accepts_unknown_kinds() {
 
 proptest! {
     #[test]
-    fn nothing_panics(first: [u8; HEAD], payload: Vec<u8>) {
+    fn frame_parser_never_panics(first: [u8; HEAD], payload: Vec<u8>) {
         if let Ok(Head::Control { kind, flags, .. }) = head(first) {
             let _ = control(kind, flags, &payload);
         }

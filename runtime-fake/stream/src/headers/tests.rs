@@ -66,7 +66,7 @@ fn inflater_rejects_wrong_lengths() {
 
 proptest! {
     #[test]
-    fn any_headers(pairs: Vec<(String, String)>) {
+    fn headers_round_trip(pairs: Vec<(String, String)>) {
         let pairs: Vec<_> = pairs.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         let headers = Headers::of(&pairs);
         let block = Deflater::new().block(&headers);

@@ -116,7 +116,7 @@ fn symlink_in_place_of_the_tree_is_removed_itself() {
 }
 
 #[test]
-fn root_and_nothing_are_not_removed() {
+fn remove_rejects_root_and_ignores_missing_path() {
     assert!(remove(Path::new("/")).is_err());
     remove(Path::new("/nowhere/at/all")).unwrap();
 }

@@ -155,7 +155,7 @@ fn every_form_has_an_example_that_it_describes(
 }
 
 #[test]
-fn steps_of_the_process_are_told_from_those_of_the_runtime() {
+fn process_steps_differ_from_runtime_steps() {
     let runtime: Vec<&str> = FORMS
         .iter()
         .filter(|known| {
@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics(text in ".{0,60}", words in "(exit|log|fork|allocate|-|after|[0-9]{1,22}|s|mi|/|,){0,12}") {
+    fn script_parser_never_panics(text in ".{0,60}", words in "(exit|log|fork|allocate|-|after|[0-9]{1,22}|s|mi|/|,){0,12}") {
         for text in [text, words] {
             if let Err(error) = text.parse::<Script>() {
                 prop_assert!(!error.to_string().contains('\n') || text.contains('\n'));

@@ -16,7 +16,7 @@ fn read_all(bytes: &[u8]) -> Result<Vec<(Member, Vec<u8>)>, ContentError> {
 }
 
 #[test]
-fn long_names_and_attributes() {
+fn tar_reader_applies_long_names_and_attributes() {
     let mut builder = tar::Builder::new(Vec::new());
     builder
         .append_pax_extensions([
@@ -70,12 +70,12 @@ fn extension_headers_of_one_member_share_their_limit() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+    fn tar_reader_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
         let _ = read_all(&bytes);
     }
 
     #[test]
-    fn no_changed_byte_makes_it_panic(at in 0usize..1536, to in any::<u8>()) {
+    fn tar_reader_survives_changed_bytes(at in 0usize..1536, to in any::<u8>()) {
         let mut builder = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_ustar();
         header.set_size(5);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn late_process_leaves_no_line_out() {
+    fn delayed_process_writes_every_line() {
         let plan = ActPlan { exit: Some(exit(0, 1_000)), log: lines(1_000), ..ActPlan::default() };
         let mut done = Progress::default();
         while let Next::Line(number) = next(&plan, &done, ms(5_000)) {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_without_end_is_allocated_without_end() {
+    fn unlimited_memory_plan_never_stops_allocating() {
         let plan = ActPlan {
             memory: Some(MemoryPlan { bytes: None, after: ms(0) }),
             ..ActPlan::default()

@@ -50,7 +50,7 @@ fn nft_messages_are_complete_and_aligned() {
 #[case(IPV6, FORWARD, DROP, Some((false, true)))]
 #[case(IPV4, FORWARD, 1, None)]
 #[case(IPV4, POSTROUTING, DROP, None)]
-fn what_a_chain_drops(
+fn drop_policy_of_chain_is_detected(
     #[case] family: u8,
     #[case] hook: u32,
     #[case] policy: u32,
