@@ -45,7 +45,7 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
 };
 
-use table::{Backends, Front, Table, Transport};
+use table::{Backends, Frontend, Table, Transport};
 use zone::Zone;
 
 /// The slots that the clients of all Services share. A proxied connection and a DNS connection with a query have two sockets
@@ -76,7 +76,7 @@ impl Pools {
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     /// The served ports of the host.
-    pub(crate) host_ports: Vec<Front>,
+    pub(crate) host_ports: Vec<Frontend>,
     /// The parts that are not served, as sentences.
     pub(crate) problems: Vec<String>,
 }
@@ -172,7 +172,7 @@ async fn serve(
 /// The served ports.
 struct Ports {
     host: Handle,
-    running: BTreeMap<Front, Running>,
+    running: BTreeMap<Frontend, Running>,
     pools: Pools,
 }
 
@@ -186,20 +186,20 @@ impl Ports {
     /// Serves exactly the ports that have backends. The kernel refuses connections to the others.
     async fn apply(&mut self, table: Table) -> Vec<String> {
         let balancers = table.balancers.into_iter();
-        let mut wanted: BTreeMap<Front, Backends> = balancers
+        let mut wanted: BTreeMap<Frontend, Backends> = balancers
             .filter(|balancer| !balancer.backends.list.is_empty())
-            .map(|balancer| (balancer.front, balancer.backends))
+            .map(|balancer| (balancer.frontend, balancer.backends))
             .collect();
         let running = std::mem::take(&mut self.running);
-        for (front, port) in running {
-            match wanted.remove(&front) {
+        for (frontend, port) in running {
+            match wanted.remove(&frontend) {
                 Some(backends) => {
                     port.backends.send_if_modified(|now| {
                         let changed = *now != backends;
                         *now = backends;
                         changed
                     });
-                    self.running.insert(front, port);
+                    self.running.insert(frontend, port);
                 }
                 None => {
                     drop(port.backends);
@@ -209,35 +209,35 @@ impl Ports {
             }
         }
         let mut problems = Vec::new();
-        for (front, backends) in wanted {
-            match self.open(front, backends).await {
-                Ok(port) => drop(self.running.insert(front, port)),
-                Err(error) => problems.push(problem(front, &error)),
+        for (frontend, backends) in wanted {
+            match self.open(frontend, backends).await {
+                Ok(port) => drop(self.running.insert(frontend, port)),
+                Err(error) => problems.push(problem(frontend, &error)),
             }
         }
         problems
     }
 
     /// The served ports of the host.
-    fn of_host(&self) -> Vec<Front> {
-        let fronts = self.running.keys().copied();
-        fronts.filter(|front| front.address.is_none()).collect()
+    fn of_host(&self) -> Vec<Frontend> {
+        let frontends = self.running.keys().copied();
+        frontends.filter(|frontend| frontend.address.is_none()).collect()
     }
 
-    async fn open(&self, front: Front, backends: Backends) -> io::Result<Running> {
+    async fn open(&self, frontend: Frontend, backends: Backends) -> io::Result<Running> {
         let (backends, receiver) = watch::channel(backends);
-        let task = match front.transport {
+        let task = match frontend.transport {
             Transport::Tcp => {
-                let listener = match front.address {
-                    Some(address) => TcpListener::bind((address, front.port)).await?,
-                    None => TcpListener::from_std(self.host_listener(front.port).await?)?,
+                let listener = match frontend.address {
+                    Some(address) => TcpListener::bind((address, frontend.port)).await?,
+                    None => TcpListener::from_std(self.host_listener(frontend.port).await?)?,
                 };
                 tasks::spawn(streams::serve(listener, receiver, self.pools.connections.clone()))
             }
             Transport::Udp => {
-                let socket = match front.address {
-                    Some(address) => UdpSocket::bind((address, front.port)).await?,
-                    None => UdpSocket::from_std(self.host_socket(front.port).await?)?,
+                let socket = match frontend.address {
+                    Some(address) => UdpSocket::bind((address, frontend.port)).await?,
+                    None => UdpSocket::from_std(self.host_socket(frontend.port).await?)?,
                 };
                 tasks::spawn(datagrams::serve(socket, receiver, self.pools.flows.clone()))
             }
@@ -263,13 +263,15 @@ impl Ports {
     }
 }
 
-fn problem(front: Front, error: &io::Error) -> String {
+fn problem(frontend: Frontend, error: &io::Error) -> String {
     let kind = error.kind();
     if kind == io::ErrorKind::AddrInUse {
-        format!("{front} is in use by another program: choose another port")
+        format!("{frontend} is in use by another program: choose another port")
     } else if kind == io::ErrorKind::PermissionDenied {
-        format!("{front} is below those that an ordinary user may listen on: choose a higher one")
+        format!(
+            "{frontend} is below those that an ordinary user may listen on: choose a higher one"
+        )
     } else {
-        format!("{front} is not served: {error}")
+        format!("{frontend} is not served: {error}")
     }
 }

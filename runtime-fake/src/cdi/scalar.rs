@@ -65,20 +65,20 @@ impl FromScalar for u32 {
 
 /// Deserializes a required scalar.
 pub(super) fn one<'de, D: Deserializer<'de>, T: FromScalar>(from: D) -> Result<T, D::Error> {
-    Loose::deserialize(from).map(|loose| loose.0)
+    LenientScalar::deserialize(from).map(|loose| loose.0)
 }
 
 /// Deserializes a scalar that may be null.
 pub(super) fn maybe<'de, D: Deserializer<'de>, T: FromScalar>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
-    let loose: Option<Loose<T>> = Option::deserialize(from)?;
+    let loose: Option<LenientScalar<T>> = Option::deserialize(from)?;
     Ok(loose.map(|loose| loose.0))
 }
 
 /// Deserializes a list of scalars, which may be null.
 pub(super) fn list<'de, D: Deserializer<'de>, T: FromScalar>(from: D) -> Result<Vec<T>, D::Error> {
-    let list: Option<Vec<Loose<T>>> = Option::deserialize(from)?;
+    let list: Option<Vec<LenientScalar<T>>> = Option::deserialize(from)?;
     Ok(list.into_iter().flatten().map(|loose| loose.0).collect())
 }
 
@@ -89,9 +89,9 @@ pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Defaul
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-struct Loose<T>(T);
+struct LenientScalar<T>(T);
 
-impl<'de, T: FromScalar> Deserialize<'de> for Loose<T> {
+impl<'de, T: FromScalar> Deserialize<'de> for LenientScalar<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(Reader(PhantomData))
     }
@@ -100,15 +100,15 @@ impl<'de, T: FromScalar> Deserialize<'de> for Loose<T> {
 struct Reader<T>(PhantomData<T>);
 
 impl<T: FromScalar> Reader<T> {
-    fn read<E: Error>(scalar: Scalar) -> Result<Loose<T>, E> {
+    fn read<E: Error>(scalar: Scalar) -> Result<LenientScalar<T>, E> {
         T::from_scalar(scalar)
-            .map(Loose)
+            .map(LenientScalar)
             .map_err(|expected| E::custom(format!("expected {expected}")))
     }
 }
 
 impl<T: FromScalar> Visitor<'_> for Reader<T> {
-    type Value = Loose<T>;
+    type Value = LenientScalar<T>;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str("a scalar")

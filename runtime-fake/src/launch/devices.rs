@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cri::v1::Device;
 use keeper::contract::plan::IsolationMode;
-use keeper::contract::plan::{DevicePlan, Found};
+use keeper::contract::plan::{DevicePlan, HostDevice};
 
 use crate::launch::{Invalid, invalid, paths};
 
@@ -40,11 +40,14 @@ pub(crate) fn check(device: &Device) -> Result<(), Invalid> {
 }
 
 /// The plans for a request and the devices found: one device, or all of a directory.
-pub(crate) fn requested(device: &Device, found: Vec<Found>) -> Result<Vec<DevicePlan>, Invalid> {
+pub(crate) fn requested(
+    device: &Device,
+    found: Vec<HostDevice>,
+) -> Result<Vec<DevicePlan>, Invalid> {
     let access = access(&device.permissions, &device.host_path)?;
     let at =
         if device.container_path.is_empty() { &device.host_path } else { &device.container_path };
-    let plan = |found: Found| DevicePlan {
+    let plan = |found: HostDevice| DevicePlan {
         // Joining an empty path would append a slash.
         path: if found.below.as_os_str().is_empty() {
             at.into()
@@ -92,8 +95,8 @@ mod tests {
         }
     }
 
-    fn found(host: &str, below: &str) -> Found {
-        Found {
+    fn found(host: &str, below: &str) -> HostDevice {
+        HostDevice {
             below: below.into(),
             host: host.into(),
             node: DeviceNode {
@@ -123,7 +126,7 @@ mod tests {
     )]
     fn device_plan_has_path_and_permissions(
         #[case] device: Device,
-        #[case] found: Found,
+        #[case] found: HostDevice,
         #[case] path: &str,
         #[case] access: &str,
     ) {

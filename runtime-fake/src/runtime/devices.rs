@@ -7,7 +7,7 @@ use std::{
 
 use cri::v1::{ContainerConfig, Device};
 use keeper::contract::host;
-use keeper::contract::plan::{DeviceNode, DevicePlan, Found};
+use keeper::contract::plan::{DeviceNode, DevicePlan, HostDevice};
 
 use super::{Error, Runtime, blocking};
 use crate::{
@@ -70,7 +70,7 @@ fn found(edits: Edits) -> Result<PlanEdits, Invalid> {
 }
 
 /// The device at `path`, or the devices below it.
-fn look(path: &Path) -> Result<Vec<Found>, Invalid> {
+fn look(path: &Path) -> Result<Vec<HostDevice>, Invalid> {
     let wrong = |error: &io::Error| {
         Invalid(format!("devices: failed to look at {} on the host: {error}", path.display()))
     };
@@ -86,7 +86,7 @@ fn look(path: &Path) -> Result<Vec<Found>, Invalid> {
             path.display()
         )));
     };
-    Ok(vec![Found { below: PathBuf::new(), host: real, node }])
+    Ok(vec![HostDevice { below: PathBuf::new(), host: real, node }])
 }
 
 /// A node of a specification; missing fields are taken from the host.

@@ -18,7 +18,7 @@ use crate::{
     services::{
         Services,
         client::ActiveClient,
-        table::{Backends, Balancer, Front, Name, Table, Transport},
+        table::{Backends, Balancer, Frontend, Name, Table, Transport},
     },
 };
 
@@ -176,12 +176,12 @@ fn texts(addresses: &[Ipv4Addr]) -> Vec<String> {
     addresses.iter().map(Ipv4Addr::to_string).collect()
 }
 
-fn host_port(front: Front) -> wire::HostPort {
-    let transport = match front.transport {
+fn host_port(frontend: Frontend) -> wire::HostPort {
+    let transport = match frontend.transport {
         Transport::Tcp => wire::Transport::Tcp,
         Transport::Udp => wire::Transport::Udp,
     };
-    wire::HostPort { port: front.port.into(), transport: transport.into() }
+    wire::HostPort { port: frontend.port.into(), transport: transport.into() }
 }
 
 /// The client's next request; `None` when its stream has ended, or the daemon ends.
@@ -236,7 +236,7 @@ fn balancer(balancer: wire::Balancer) -> Result<Balancer, Status> {
         wire::Transport::Tcp => Transport::Tcp,
         wire::Transport::Udp => Transport::Udp,
     };
-    let front = match balancer.address.as_str() {
+    let frontend = match balancer.address.as_str() {
         "" => None,
         text => Some(address(text)?),
     };
@@ -244,7 +244,7 @@ fn balancer(balancer: wire::Balancer) -> Result<Balancer, Status> {
         Ok::<_, Status>(SocketAddrV4::new(address(&backend.address)?, port(backend.port)?))
     });
     Ok(Balancer {
-        front: Front { transport, address: front, port: port(balancer.port)? },
+        frontend: Frontend { transport, address: frontend, port: port(balancer.port)? },
         backends: Backends {
             list: backends.collect::<Result<_, _>>()?,
             affinity: (balancer.affinity_seconds > 0)

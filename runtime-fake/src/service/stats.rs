@@ -11,8 +11,8 @@ use super::{CriService, wire};
 use crate::container::ContainerState;
 use crate::runtime::measure::{ContainerFilesystem, MeasuredContainer, MeasuredPod};
 use crate::stats::Usage;
-use crate::stats::metrics::{self, COMMON, Descriptor, Kind, Subject};
-use crate::stats::parse::{Pressure, Stall, Traffic};
+use crate::stats::metrics::{self, COMMON, Descriptor, Kind, MetricSource};
+use crate::stats::parse::{Pressure, PressureLine, Traffic};
 
 impl CriService {
     /// The stats of one container.
@@ -119,7 +119,7 @@ fn value(value: Option<u64>) -> Option<v1::UInt64Value> {
 }
 
 fn psi(pressure: Option<Pressure>) -> Option<v1::PsiStats> {
-    let line = |stall: Stall| v1::PsiData {
+    let line = |stall: PressureLine| v1::PsiData {
         total: stall.total,
         avg10: stall.averages[0],
         avg60: stall.averages[1],
@@ -241,19 +241,19 @@ fn pod_stats(pod: &MeasuredPod) -> v1::PodSandboxStats {
 fn pod_metrics(pod: &MeasuredPod) -> v1::PodSandboxMetrics {
     let seen = u64::try_from(pod.at.as_second()).unwrap_or(0);
     let started = u64::try_from(pod.sandbox.created_at.as_second()).unwrap_or(0);
-    let subject = Subject {
+    let source = MetricSource {
         usage: pod.usage.clone().unwrap_or_default(),
         network: pod.network.clone(),
         started,
         seen,
-        ..Subject::default()
+        ..MetricSource::default()
     };
     // A pod that has ended has no usage.
     let told = |_: &&Descriptor| pod.usage.is_some();
     let labels = common(pod, None);
     v1::PodSandboxMetrics {
         pod_sandbox_id: pod.sandbox.id.to_string(),
-        metrics: values(&subject, &labels, metrics::ALL.iter().filter(told)),
+        metrics: values(&source, &labels, metrics::ALL.iter().filter(told)),
         container_metrics: pod.containers.iter().map(|c| container_metrics(pod, c, seen)).collect(),
     }
 }
@@ -265,7 +265,7 @@ fn container_metrics(
 ) -> v1::ContainerMetrics {
     let container = &measured.container;
     let resources = container.config.linux.as_ref().and_then(|l| l.resources.as_ref());
-    let subject = Subject {
+    let source = MetricSource {
         usage: measured.usage.clone().unwrap_or_default(),
         disk: measured.layer.as_ref().map(|(path, disk)| (path.display().to_string(), *disk)),
         started: container.started_at.map_or(0, |at| u64::try_from(at.as_second()).unwrap_or(0)),
@@ -275,7 +275,7 @@ fn container_metrics(
     };
     v1::ContainerMetrics {
         container_id: container.id.to_string(),
-        metrics: values(&subject, &common(pod, Some(measured)), metrics::ALL.iter()),
+        metrics: values(&source, &common(pod, Some(measured)), metrics::ALL.iter()),
     }
 }
 
@@ -305,7 +305,7 @@ fn common(pod: &MeasuredPod, measured: Option<&MeasuredContainer>) -> Vec<String
 }
 
 fn values<'a>(
-    subject: &Subject,
+    source: &MetricSource,
     common: &[String],
     descriptors: impl Iterator<Item = &'a Descriptor>,
 ) -> Vec<v1::Metric> {
@@ -315,7 +315,7 @@ fn values<'a>(
                 Kind::Counter => v1::MetricType::Counter,
                 Kind::Gauge => v1::MetricType::Gauge,
             };
-            (descriptor.values)(subject).into_iter().map(move |(labels, number)| v1::Metric {
+            (descriptor.values)(source).into_iter().map(move |(labels, number)| v1::Metric {
                 name: descriptor.name.to_owned(),
                 timestamp: 0,
                 metric_type: kind.into(),

@@ -13,12 +13,12 @@ const CLIENTS: usize = 10_000;
 
 /// The choices for one balancer.
 #[derive(Debug, Default)]
-pub(super) struct Chooser {
+pub(super) struct BackendSelector {
     turn: usize,
     chosen: HashMap<IpAddr, (SocketAddrV4, Instant)>,
 }
 
-impl Chooser {
+impl BackendSelector {
     /// The backends in the order of the attempts to connect.
     pub(super) fn order(
         &mut self,
@@ -73,21 +73,21 @@ mod tests {
 
     #[test]
     fn backends_rotate_and_all_are_candidates() {
-        let (mut chooser, now) = (Chooser::default(), Instant::now());
+        let (mut selector, now) = (BackendSelector::default(), Instant::now());
         let client = IpAddr::from([10, 0, 0, 9]);
         let orders: Vec<Vec<u16>> =
-            (0..4).map(|_| ports(&chooser.order(&backends(None), client, now))).collect();
+            (0..4).map(|_| ports(&selector.order(&backends(None), client, now))).collect();
         assert_eq!(orders, [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]);
-        assert_eq!(chooser.order(&Backends::default(), client, now), []);
+        assert_eq!(selector.order(&Backends::default(), client, now), []);
     }
 
     #[test]
     fn affinity_keeps_backend_until_expiry_or_removal() {
-        let (mut chooser, start) = (Chooser::default(), Instant::now());
+        let (mut selector, start) = (BackendSelector::default(), Instant::now());
         let [one, two] = [[10, 0, 0, 8], [10, 0, 0, 9]].map(IpAddr::from);
         let mut first = |client, backends: &Backends, seconds| {
             let now = start + Duration::from_secs(seconds);
-            chooser.order(backends, client, now)[0].port()
+            selector.order(backends, client, now)[0].port()
         };
         let all = backends(Some(10));
         assert_eq!([first(one, &all, 0), first(two, &all, 0)], [1, 2]);

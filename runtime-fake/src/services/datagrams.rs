@@ -16,7 +16,7 @@ use rustix::{
 use tokio::{net::UdpSocket, sync::watch, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{choice::Chooser, table::Backends};
+use super::{choice::BackendSelector, table::Backends};
 
 /// The largest datagram.
 const DATAGRAM: usize = 65_535;
@@ -43,7 +43,8 @@ struct Backend {
 /// Serves until the sender of the backends is dropped.
 pub(super) async fn serve(socket: UdpSocket, mut backends: watch::Receiver<Backends>, pool: Slots) {
     let port = Arc::new(Port { socket, buffer: Mutex::new(vec![0; DATAGRAM]) });
-    let (mut chooser, mut flows) = (Chooser::default(), HashMap::<SocketAddr, Flow>::new());
+    let (mut selector, mut flows) =
+        (BackendSelector::default(), HashMap::<SocketAddr, Flow>::new());
     let mut buffer = vec![0; DATAGRAM];
     loop {
         // Both branches are cancel-safe: a datagram stays in its socket, and a change stays unseen.
@@ -64,7 +65,7 @@ pub(super) async fn serve(socket: UdpSocket, mut backends: watch::Receiver<Backe
         };
         if flows.get(&client).is_none_or(|flow| flow.replies.is_finished()) {
             flows.retain(|_, flow| !flow.replies.is_finished());
-            let order = chooser.order(&backends.borrow(), client.ip(), Instant::now());
+            let order = selector.order(&backends.borrow(), client.ip(), Instant::now());
             let Some(slot) = order.first().and(pool.take(client.ip())) else {
                 continue;
             };

@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Pools,
-    message::{self, Data, Outcome, Query, Record, Reject},
+    message::{self, Data, Outcome, Query, QueryError, Record},
     streams::accept,
     zone::{Lookup, Zone},
 };
@@ -47,7 +47,7 @@ struct Server {
 }
 
 /// The next step for a query.
-enum Need {
+enum NextStep {
     Nothing,
     /// Send this answer.
     Answer(Vec<u8>),
@@ -62,10 +62,10 @@ async fn datagrams(server: Server, socket: Arc<UdpSocket>, queries: Slots) {
             continue;
         };
         match server.look_up(&buffer[..length], false) {
-            Need::Nothing => {}
+            NextStep::Nothing => {}
             // Names of the cluster take no slot. An answer that the socket does not accept is lost, as any datagram may be.
-            Need::Answer(answer) => drop(socket.try_send_to(&answer, client)),
-            Need::Outside(query, alias, target) => {
+            NextStep::Answer(answer) => drop(socket.try_send_to(&answer, client)),
+            NextStep::Outside(query, alias, target) => {
                 // A client repeats a dropped query.
                 let Some(slot) = queries.take(client.ip()) else {
                     continue;
@@ -106,9 +106,9 @@ impl Server {
         loop {
             let bytes = timeout(SILENCE, resolver::read_message(&mut stream)).await??;
             let answer = match self.look_up(&bytes, true) {
-                Need::Nothing => return Ok(()),
-                Need::Answer(answer) => answer,
-                Need::Outside(query, alias, target) => {
+                NextStep::Nothing => return Ok(()),
+                NextStep::Answer(answer) => answer,
+                NextStep::Outside(query, alias, target) => {
                     self.ask(bytes, query, alias, &target, true).await
                 }
             };
@@ -117,19 +117,21 @@ impl Server {
         }
     }
 
-    fn look_up(&self, bytes: &[u8], over_tcp: bool) -> Need {
+    fn look_up(&self, bytes: &[u8], over_tcp: bool) -> NextStep {
         let query = match message::query(bytes) {
             Ok(query) => query,
-            Err(Reject::Ignore) => return Need::Nothing,
-            Err(Reject::Refuse(id, outcome)) => return Need::Answer(message::refusal(id, outcome)),
+            Err(QueryError::Ignore) => return NextStep::Nothing,
+            Err(QueryError::Refuse(id, outcome)) => {
+                return NextStep::Answer(message::refusal(id, outcome));
+            }
         };
         let zone = self.zone.borrow().clone();
         let (outcome, records) = match zone.lookup(&query.name, query.kind, query.id.into()) {
             Lookup::Found(records) => (Outcome::NoError, records),
             Lookup::Missing => (Outcome::NameError, Vec::new()),
-            Lookup::Elsewhere(alias, target) => return Need::Outside(query, alias, target),
+            Lookup::Elsewhere(alias, target) => return NextStep::Outside(query, alias, target),
         };
-        Need::Answer(query.answer(outcome, &records, limit(&query, over_tcp)))
+        NextStep::Answer(query.answer(outcome, &records, limit(&query, over_tcp)))
     }
 
     /// Resolves a query, or the target of an alias, with the host's name servers.

@@ -50,7 +50,7 @@ pub(super) struct Query {
 
 /// Why a message is not a query that can be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reject {
+pub(super) enum QueryError {
     /// The message gets no answer.
     Ignore,
     /// The query with this id gets only an outcome.
@@ -90,19 +90,19 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Reads a query.
-pub(super) fn query(bytes: &[u8]) -> Result<Query, Reject> {
+pub(super) fn query(bytes: &[u8]) -> Result<Query, QueryError> {
     let (Some(id), Some(flags), Some(questions)) =
         (u16_at(bytes, 0), u16_at(bytes, 2), u16_at(bytes, 4))
     else {
-        return Err(Reject::Ignore);
+        return Err(QueryError::Ignore);
     };
     if bytes.len() < HEADER || flags & 0x8000 != 0 {
-        return Err(Reject::Ignore);
+        return Err(QueryError::Ignore);
     }
     if flags & 0x7800 != 0 {
-        return Err(Reject::Refuse(id, Outcome::NotImplemented));
+        return Err(QueryError::Refuse(id, Outcome::NotImplemented));
     }
-    let malformed = Reject::Refuse(id, Outcome::FormatError);
+    let malformed = QueryError::Refuse(id, Outcome::FormatError);
     if questions != 1 {
         return Err(malformed);
     }

@@ -13,7 +13,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{choice::Chooser, table::Backends};
+use super::{choice::BackendSelector, table::Backends};
 
 /// Limit on the wait for a backend that does not answer, before the next one is tried.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ pub(super) async fn serve(
     mut backends: watch::Receiver<Backends>,
     connections: Slots,
 ) {
-    let mut chooser = Chooser::default();
+    let mut selector = BackendSelector::default();
     loop {
         // Both branches are cancel-safe: nothing is accepted until `accept` returns, and a change stays unseen.
         let (client, peer) = tokio::select! {
@@ -40,7 +40,7 @@ pub(super) async fn serve(
             let _ = client.set_zero_linger();
             continue;
         };
-        let order = chooser.order(&backends.borrow(), peer.ip(), Instant::now());
+        let order = selector.order(&backends.borrow(), peer.ip(), Instant::now());
         tasks::spawn(relay(client, order, slot));
     }
 }

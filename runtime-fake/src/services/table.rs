@@ -29,13 +29,13 @@ pub(crate) struct Name {
 /// A port and its backends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Balancer {
-    pub(crate) front: Front,
+    pub(crate) frontend: Frontend,
     pub(crate) backends: Backends,
 }
 
 /// Where a balancer listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Front {
+pub(crate) struct Frontend {
     pub(crate) transport: Transport,
     /// An address of the pod network; `None`: all addresses of the host.
     pub(crate) address: Option<Ipv4Addr>,
@@ -57,7 +57,7 @@ pub(crate) struct Backends {
     pub(crate) affinity: Option<Duration>,
 }
 
-impl fmt::Display for Front {
+impl fmt::Display for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let transport = match self.transport {
             Transport::Tcp => "TCP",

@@ -33,10 +33,10 @@ fn table(transport: Transport, address: Ipv4Addr, backends: &[SocketAddr]) -> Ta
         SocketAddr::V4(address) => *address,
         SocketAddr::V6(address) => panic!("{address} is no IPv4 address"),
     };
-    let front = Front { transport, address: Some(address), port: PORT };
+    let frontend = Frontend { transport, address: Some(address), port: PORT };
     let backends =
         Backends { list: backends.iter().map(v4).collect::<Vec<SocketAddrV4>>(), affinity: None };
-    Table { balancers: vec![Balancer { front, backends }], ..Table::default() }
+    Table { balancers: vec![Balancer { frontend, backends }], ..Table::default() }
 }
 
 /// A server that sends its number to each client and closes the connection.

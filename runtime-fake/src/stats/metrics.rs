@@ -1,9 +1,9 @@
 //! ◆ The metrics of pods and containers, with cAdvisor's names and labels.
 //!
-//! Each descriptor's function returns all its values for one [`Subject`], with the labels after the common ones.
+//! Each descriptor's function returns all its values for one [`MetricSource`], with the labels after the common ones.
 
 use super::{
-    parse::{DeviceIo, Stall, Traffic},
+    parse::{DeviceIo, PressureLine, Traffic},
     usage::{Disk, HugePages, Usage},
 };
 
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
 
 /// The subject of measurements: a container, or a pod.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Subject {
+pub(crate) struct MetricSource {
     /// Its usage.
     pub(crate) usage: Usage,
     /// The device and the usage of its writable layer; `None` for pods.
@@ -50,14 +50,14 @@ pub(crate) struct Descriptor {
     /// Its labels after the common ones.
     pub(crate) labels: &'static [&'static str],
     /// Its values.
-    pub(crate) values: fn(&Subject) -> Vec<Value>,
+    pub(crate) values: fn(&MetricSource) -> Vec<Value>,
 }
 
 const fn counter(
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
-    values: fn(&Subject) -> Vec<Value>,
+    values: fn(&MetricSource) -> Vec<Value>,
 ) -> Descriptor {
     let kind = Kind::Counter;
     Descriptor { name, help, kind, labels, values }
@@ -67,7 +67,7 @@ const fn gauge(
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
-    values: fn(&Subject) -> Vec<Value>,
+    values: fn(&MetricSource) -> Vec<Value>,
 ) -> Descriptor {
     let kind = Kind::Gauge;
     Descriptor { name, help, kind, labels, values }
@@ -85,27 +85,27 @@ fn seconds(nanoseconds: Option<u64>) -> Option<u64> {
     nanoseconds.map(|n| n / 1_000_000_000)
 }
 
-fn stalled(stall: Option<Stall>) -> Vec<Value> {
+fn stalled(stall: Option<PressureLine>) -> Vec<Value> {
     one(seconds(stall.map(|s| s.total)))
 }
 
-fn disk(subject: &Subject, value: fn(&Disk) -> u64) -> Vec<Value> {
-    let disk = subject.disk.as_ref();
+fn disk(source: &MetricSource, value: fn(&Disk) -> u64) -> Vec<Value> {
+    let disk = source.disk.as_ref();
     disk.map(|(device, disk)| (vec![device.clone()], value(disk))).into_iter().collect()
 }
 
-fn devices(subject: &Subject, value: fn(&DeviceIo) -> u64) -> Vec<Value> {
-    let devices = subject.usage.io.devices.iter();
+fn devices(source: &MetricSource, value: fn(&DeviceIo) -> u64) -> Vec<Value> {
+    let devices = source.usage.io.devices.iter();
     devices.map(|io| (vec![io.device.clone()], value(io))).collect()
 }
 
-fn interfaces(subject: &Subject, value: fn(&Traffic) -> u64) -> Vec<Value> {
-    let interfaces = subject.network.iter();
+fn interfaces(source: &MetricSource, value: fn(&Traffic) -> u64) -> Vec<Value> {
+    let interfaces = source.network.iter();
     interfaces.map(|t| (vec![t.name.clone()], value(t))).collect()
 }
 
-fn block_devices(subject: &Subject) -> Vec<Value> {
-    let all = subject.usage.io.devices.iter();
+fn block_devices(source: &MetricSource) -> Vec<Value> {
+    let all = source.usage.io.devices.iter();
     all.flat_map(|io| {
         let (major, minor) = io.device.split_once(':').unwrap_or((&io.device, ""));
         [("Read", io.read_bytes), ("Write", io.write_bytes)].map(|(operation, bytes)| {
@@ -116,15 +116,15 @@ fn block_devices(subject: &Subject) -> Vec<Value> {
     .collect()
 }
 
-fn memory_failures(subject: &Subject) -> Vec<Value> {
-    let memory = &subject.usage.memory;
+fn memory_failures(source: &MetricSource) -> Vec<Value> {
+    let memory = &source.usage.memory;
     let mut values = labelled(["pgfault", "container"], memory.faults);
     values.extend(labelled(["pgmajfault", "container"], memory.major_faults));
     values
 }
 
-fn huge_pages(subject: &Subject, value: fn(&HugePages) -> Option<u64>) -> Vec<Value> {
-    let sizes = subject.usage.huge_pages.iter();
+fn huge_pages(source: &MetricSource, value: fn(&HugePages) -> Option<u64>) -> Vec<Value> {
+    let sizes = source.usage.huge_pages.iter();
     sizes.filter_map(|(size, pages)| Some((vec![size.clone()], value(pages)?))).collect()
 }
 
@@ -395,28 +395,28 @@ mod tests {
 
     #[test]
     fn metric_values_carry_descriptor_labels() {
-        let mut subject = Subject {
+        let mut source = MetricSource {
             disk: Some(("/dev/vda".to_owned(), Disk::default())),
             network: vec![Traffic::default()],
             cpu_limits: [1, 1, 1],
-            ..Subject::default()
+            ..MetricSource::default()
         };
         let some = Some(1);
         let pressure = Some(Default::default());
-        subject.usage.io.devices =
+        source.usage.io.devices =
             vec![DeviceIo { device: "8:0".to_owned(), ..DeviceIo::default() }];
-        subject.usage.huge_pages.insert("2Mi".to_owned(), HugePages { now: some, most: some });
-        let (cpu, memory) = (&mut subject.usage.cpu, &mut subject.usage.memory);
+        source.usage.huge_pages.insert("2Mi".to_owned(), HugePages { now: some, most: some });
+        let (cpu, memory) = (&mut source.usage.cpu, &mut source.usage.memory);
         (cpu.total, cpu.user, cpu.system, cpu.periods) = (some, some, some, some);
         (cpu.throttled, cpu.throttled_periods, cpu.pressure) = (some, some, pressure);
         (memory.usage, memory.max_usage, memory.rss, memory.cache) = (some, some, some, some);
         (memory.mapped_file, memory.kernel, memory.swap) = (some, some, some);
         (memory.failures, memory.faults, memory.major_faults) = (some, some, some);
         (memory.oom_kills, memory.pressure) = (some, pressure);
-        subject.usage.io.pressure = pressure;
-        subject.usage.tasks.max_descriptors = some;
+        source.usage.io.pressure = pressure;
+        source.usage.tasks.max_descriptors = some;
         for descriptor in ALL {
-            let values = (descriptor.values)(&subject);
+            let values = (descriptor.values)(&source);
             assert!(!values.is_empty(), "{}", descriptor.name);
             for (labels, _) in values {
                 assert_eq!(labels.len(), descriptor.labels.len(), "{}", descriptor.name);
@@ -428,7 +428,7 @@ mod tests {
     fn unavailable_metrics_are_omitted() {
         let told: Vec<_> = ALL
             .iter()
-            .filter(|d| !(d.values)(&Subject::default()).is_empty())
+            .filter(|d| !(d.values)(&MetricSource::default()).is_empty())
             .map(|d| d.name)
             .collect();
         assert!(!told.contains(&"container_memory_rss"), "{told:?}");

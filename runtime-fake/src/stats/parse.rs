@@ -20,7 +20,7 @@ pub(super) fn limit(text: &str) -> Option<u64> {
 
 /// One line of a pressure file, `some` or `full` (Documentation/accounting/psi.rst).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Stall {
+pub(crate) struct PressureLine {
     /// Nanoseconds of stalls since the cgroup was created.
     pub(crate) total: u64,
     /// Percentages over the last 10, 60 and 300 seconds.
@@ -31,9 +31,9 @@ pub(crate) struct Stall {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Pressure {
     /// At least one process was stalled.
-    pub(crate) some: Stall,
+    pub(crate) some: PressureLine,
     /// All processes were stalled.
-    pub(crate) full: Stall,
+    pub(crate) full: PressureLine,
 }
 
 /// A pressure file.
@@ -45,7 +45,7 @@ pub(super) fn pressure(text: &str) -> Option<Pressure> {
         };
         let average = |name| field(name).and_then(|v| v.parse().ok()).unwrap_or(0.0);
         let microseconds: u64 = field("total")?.parse().ok()?;
-        Some(Stall {
+        Some(PressureLine {
             total: microseconds.saturating_mul(1000),
             averages: [average("avg10"), average("avg60"), average("avg300")],
         })

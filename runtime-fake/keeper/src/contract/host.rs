@@ -4,7 +4,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::contract::plan::{DeviceKind, DeviceNode, Found};
+use crate::contract::plan::{DeviceKind, DeviceNode, HostDevice};
 
 /// The running kernel's major and minor version, which seccomp profiles refer to.
 pub fn kernel() -> (u32, u32) {
@@ -24,7 +24,7 @@ pub fn maps_images() -> bool {
 const NOT_DEVICES: [&str; 7] = ["pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"];
 
 /// The devices below a directory.
-pub fn devices_below(top: &Path) -> io::Result<Vec<Found>> {
+pub fn devices_below(top: &Path) -> io::Result<Vec<HostDevice>> {
     let (mut found, mut left) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(below) = left.pop() {
         for entry in fs::read_dir(top.join(&below))? {
@@ -38,7 +38,7 @@ pub fn devices_below(top: &Path) -> io::Result<Vec<Found>> {
                 && name != "console"
                 && let Some(node) = device_node(&meta)
             {
-                found.push(Found { host: top.join(&here), below: here, node });
+                found.push(HostDevice { host: top.join(&here), below: here, node });
             }
         }
     }

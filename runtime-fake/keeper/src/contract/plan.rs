@@ -374,7 +374,7 @@ pub struct DeviceNode {
 
 /// A device found on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct HostDevice {
     /// Its path below the searched path; empty if that is the device itself.
     pub below: PathBuf,
     /// Its path on the host.

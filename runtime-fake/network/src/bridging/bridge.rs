@@ -54,7 +54,7 @@ pub struct Bridge {
     idle: Mutex<Vec<Netlink>>,
     deletions: Deletions,
     pub(crate) sources: SourceFilter,
-    _claims: Vec<SubnetLock>,
+    _locks: Vec<SubnetLock>,
 }
 
 /// The MTU of pods on a bridge in a namespace, if it is not the kernel's: in a private namespace a program copies their packets
@@ -98,8 +98,8 @@ impl Bridge {
         }
         let (netlink, index) = (&mut opened.netlink, opened.index);
         let links = link_query::links(netlink)?;
-        if let Some(claims) = &config.claims {
-            orphans::remove(netlink, claims, &links)?;
+        if let Some(locks) = &config.subnet_locks {
+            orphans::remove(netlink, locks, &links)?;
         }
         let mtu = mtu_in(config.namespace.as_ref());
         let first = PrimaryBridge { name: &name, index, namespace, mtu };
@@ -121,7 +121,7 @@ impl Bridge {
             bridges: Mutex::new(bridges),
             idle: Mutex::new(vec![opened.netlink]),
             deletions: Deletions::default(),
-            _claims: opened.claims,
+            _locks: opened.locks,
             namespace: config.namespace,
             name,
         })

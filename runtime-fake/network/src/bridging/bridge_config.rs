@@ -20,7 +20,7 @@ pub struct BridgeConfig {
     /// The network namespace of the bridge; `None` is the current one.
     pub namespace: Option<OwnedFd>,
     /// Locks for the subnets; `None` in a namespace where no other daemon has a bridge.
-    pub claims: Option<SubnetLocks>,
+    pub subnet_locks: Option<SubnetLocks>,
     /// The state directory of the daemon: once it no longer exists, another daemon removes the bridge.
     pub state_dir: Option<PathBuf>,
     /// The number of pods that are ports of one bridge before a further bridge is connected to it.
@@ -61,7 +61,7 @@ impl BridgeConfig {
         BridgeConfig {
             name_hint: name_hint.into(),
             pools: pools.into(),
-            claims: None,
+            subnet_locks: None,
             state_dir: None,
             ports: PORTS,
             namespace: None,

@@ -23,7 +23,7 @@ const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 /// The result of opening a bridge; every part belongs to the bridge's namespace.
 pub(crate) struct Opened {
     pub(crate) netlink: Netlink,
-    pub(crate) claims: Vec<SubnetLock>,
+    pub(crate) locks: Vec<SubnetLock>,
     pub(crate) subnet: Ipv4Net,
     pub(crate) ipv6: Option<Ipv6Net>,
     pub(crate) index: u32,
@@ -40,16 +40,16 @@ pub(crate) fn open_here(
     if bridge.as_ref().is_some_and(|link| !link.bridge) {
         return Err(NetError::NotABridge { name: name.to_owned() });
     }
-    let mut claims = Vec::new();
+    let mut locks = Vec::new();
     let subnet = if config.ipv4 {
         let (subnet, claim) = select_subnet(&mut netlink, name, bridge.as_ref(), config, existing)?;
-        claims.extend(claim);
+        locks.extend(claim);
         subnet
     } else {
         subnet::NUMBERS
     };
     let ipv6 = select_ipv6_subnet(name, config)?.map(|(subnet, claim)| {
-        claims.extend(claim);
+        locks.extend(claim);
         subnet
     });
 
@@ -93,19 +93,19 @@ pub(crate) fn open_here(
     }
     steps.push(requests::up(Link::Index(index)));
     netlink.batch(&steps)?;
-    Ok(Opened { netlink, claims, subnet, ipv6, index })
+    Ok(Opened { netlink, locks, subnet, ipv6, index })
 }
 
 /// Locks a subnet. Returns `None` if another daemon holds it, and `Some(None)` in a namespace of the daemon's
 /// own, where no lock is needed.
 fn claim(
-    claims: Option<&SubnetLocks>,
+    locks: Option<&SubnetLocks>,
     subnet: impl Display,
 ) -> Result<Option<Option<SubnetLock>>, NetError> {
-    let Some(claims) = claims else {
+    let Some(locks) = locks else {
         return Ok(Some(None));
     };
-    match claims.take(&subnet) {
+    match locks.take(&subnet) {
         Ok(claim) => Ok(claim.map(Some)),
         Err(source) => Err(NetError::SubnetLock { subnet: subnet.to_string(), source }),
     }
@@ -114,10 +114,10 @@ fn claim(
 /// Like [`claim`], but fails if another daemon holds the subnet.
 fn claim_or_fail(
     name: &str,
-    claims: Option<&SubnetLocks>,
+    locks: Option<&SubnetLocks>,
     subnet: impl Display,
 ) -> Result<Option<SubnetLock>, NetError> {
-    claim(claims, &subnet)?.ok_or_else(|| NetError::SubnetClaimed {
+    claim(locks, &subnet)?.ok_or_else(|| NetError::SubnetClaimed {
         name: name.to_owned(),
         subnet: subnet.to_string(),
     })
@@ -135,7 +135,7 @@ fn select_ipv6_subnet(
         Ipv6::IfPossible => subnet6::unique_local(name),
         Ipv6::Subnet(subnet) => subnet,
     };
-    let claim = claim_or_fail(name, config.claims.as_ref(), subnet)?;
+    let claim = claim_or_fail(name, config.subnet_locks.as_ref(), subnet)?;
     Ok(Some((subnet, claim)))
 }
 
@@ -155,13 +155,13 @@ fn select_subnet(
     config: &BridgeConfig,
     existing: &[(String, IpAddr)],
 ) -> Result<(Ipv4Net, Option<SubnetLock>), NetError> {
-    let claims = config.claims.as_ref();
+    let locks = config.subnet_locks.as_ref();
     let ours = bridge.map(|bridge| bridge.index);
     let mut in_use = link_query::subnets(netlink)?;
     let had = in_use.iter().find(|used| used.address && used.index.is_some() && used.index == ours);
     if let (Some(had), Some(index)) = (had, ours) {
         let subnet = had.subnet;
-        let claim = claim_or_fail(name, claims, subnet)?;
+        let claim = claim_or_fail(name, locks, subnet)?;
         let provided = config.pools.iter().any(|pool| pool.provides(subnet));
         if provided || !existing.is_empty() {
             return Ok((subnet, claim));
@@ -179,7 +179,7 @@ fn select_subnet(
     });
     let preferred: Vec<Ipv4Addr> = preferred.collect();
     for candidate in subnet::candidates(&config.pools, &preferred, &taken, seed(name)) {
-        let Some(claim) = claim(claims, candidate)? else {
+        let Some(claim) = claim(locks, candidate)? else {
             continue;
         };
         // Check again: between the query and the lock another daemon may have created its bridge here and been killed.

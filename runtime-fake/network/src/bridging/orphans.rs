@@ -77,7 +77,7 @@ fn may_exist(path: &Path) -> bool {
 /// Removes the orphaned bridges among `links`, with their packet rules.
 pub(crate) fn remove(
     netlink: &mut Netlink,
-    claims: &SubnetLocks,
+    locks: &SubnetLocks,
     links: &[LinkFacts],
 ) -> Result<(), NetlinkError> {
     let Some(mount_namespace) = mount_namespace() else {
@@ -85,7 +85,7 @@ pub(crate) fn remove(
     };
     for (bridge, owner) in orphans(links, mount_namespace, may_exist) {
         // A running daemon holds the lock, even if its state directory was removed.
-        let Ok(Some(lock)) = claims.take(&owner.subnet) else {
+        let Ok(Some(lock)) = locks.take(&owner.subnet) else {
             continue;
         };
         tracing::info!(bridge = bridge.name, state_dir = %owner.state_dir.display(), "removing orphaned bridge");

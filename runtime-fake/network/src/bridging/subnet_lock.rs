@@ -58,8 +58,8 @@ impl SubnetLocks {
     /// # Errors
     /// When it cannot be created, or another user could write to it.
     pub fn open(directory: &Path) -> Result<SubnetLocks, SubnetLockError> {
-        let claims = SubnetLocks { directory: directory.to_owned() };
-        let failed = |source| claims.failed(source);
+        let locks = SubnetLocks { directory: directory.to_owned() };
+        let failed = |source| locks.failed(source);
         let mut made = DirBuilder::new();
         made.mode(0o755);
         for path in directory.parent().into_iter().chain([directory]) {
@@ -79,8 +79,8 @@ impl SubnetLocks {
             }
         }
         fs::set_permissions(directory, Permissions::from_mode(0o700)).map_err(failed)?;
-        claims.sweep();
-        Ok(claims)
+        locks.sweep();
+        Ok(locks)
     }
 
     /// Locks the subnet for the calling thread's network namespace; `None` if another daemon holds it.
@@ -140,17 +140,17 @@ impl Drop for SubnetLock {
 mod tests {
     use super::*;
 
-    fn claims() -> (tempfile::TempDir, SubnetLocks) {
+    fn locks() -> (tempfile::TempDir, SubnetLocks) {
         let root = tempfile::tempdir().unwrap();
-        let claims = SubnetLocks::open(&root.path().join("crib/subnets")).unwrap();
-        (root, claims)
+        let locks = SubnetLocks::open(&root.path().join("crib/subnets")).unwrap();
+        (root, locks)
     }
 
     #[test]
     fn subnet_lock_is_exclusive() {
-        let (root, claims) = claims();
+        let (root, locks) = locks();
         let directory = root.path().join("crib/subnets");
-        let claim = claims.take("10.0.0.0/24").unwrap().unwrap();
+        let claim = locks.take("10.0.0.0/24").unwrap().unwrap();
         let again = SubnetLocks::open(&directory).unwrap();
         assert!(again.take("10.0.0.0/24").unwrap().is_none());
         assert!(again.take("10.0.1.0/24").unwrap().is_some());
@@ -161,9 +161,9 @@ mod tests {
 
     #[test]
     fn open_removes_stale_locks_and_keeps_held_ones() {
-        let (root, claims) = claims();
+        let (root, locks) = locks();
         let directory = root.path().join("crib/subnets");
-        let _held = claims.take("10.0.0.0/24").unwrap().unwrap();
+        let _held = locks.take("10.0.0.0/24").unwrap().unwrap();
         fs::write(directory.join("1-10.0.1.0_24"), "").unwrap();
         let again = SubnetLocks::open(&directory).unwrap();
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
@@ -200,11 +200,11 @@ mod tests {
 
     #[test]
     fn concurrent_locks_have_one_holder() {
-        let (_root, claims) = claims();
+        let (_root, locks) = locks();
         for _ in 0..50 {
             let won = std::thread::scope(|scope| {
                 let all: Vec<_> =
-                    (0..8).map(|_| scope.spawn(|| claims.take("10.0.0.0/24").unwrap())).collect();
+                    (0..8).map(|_| scope.spawn(|| locks.take("10.0.0.0/24").unwrap())).collect();
                 let all: Vec<_> = all.into_iter().map(|one| one.join().unwrap()).collect();
                 all.iter().flatten().count()
             });

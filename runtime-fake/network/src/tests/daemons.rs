@@ -10,10 +10,10 @@ use super::*;
 use crate::Mac;
 use crate::links::requests::{self, Link};
 
-fn claims() -> (tempfile::TempDir, SubnetLocks) {
+fn locks() -> (tempfile::TempDir, SubnetLocks) {
     let root = tempfile::tempdir().unwrap();
-    let claims = SubnetLocks::open(&root.path().join("crib/subnets")).unwrap();
-    (root, claims)
+    let locks = SubnetLocks::open(&root.path().join("crib/subnets")).unwrap();
+    (root, locks)
 }
 
 #[test]
@@ -76,11 +76,11 @@ fn daemons_that_start_together_have_disjoint_subnets() {
     with_namespace("daemons::daemons_that_start_together_have_disjoint_subnets", |host| {
         // Sixteen daemons and a pool of exactly sixteen subnets: each must find a free one.
         let all: Ipv4Net = "10.200.0.0/20".parse().unwrap();
-        let (_root, claims) = claims();
+        let (_root, locks) = locks();
         let open = |i: u32| {
             let config = BridgeConfig {
                 pools: pool("10.200.0.0/20", 24),
-                claims: Some(claims.clone()),
+                subnet_locks: Some(locks.clone()),
                 ..config(&format!("crib{i}"), &host)
             };
             Bridge::open(config, &[])
@@ -141,8 +141,9 @@ fn subnet_avoids_addresses_and_routes_of_host() {
 #[test]
 fn open_refuses_bridge_of_running_daemon() {
     with_namespace("daemons::open_refuses_bridge_of_running_daemon", |host| {
-        let (_root, claims) = claims();
-        let claimed = || BridgeConfig { claims: Some(claims.clone()), ..config("crib0", &host) };
+        let (_root, locks) = locks();
+        let claimed =
+            || BridgeConfig { subnet_locks: Some(locks.clone()), ..config("crib0", &host) };
         let bridge = Bridge::open(claimed(), &[]).unwrap();
         let pod = Pod::attached(&bridge, "a");
         let error = Bridge::open(claimed(), &[]).unwrap_err();

@@ -19,7 +19,7 @@ use super::{Connected, EgressMode, NetworkOptions, ReconfigureResult, ended, set
 use crate::{isolation::Isolation, runtime::Error, store::StateError};
 
 /// The directory of subnet locks for daemons that share the host's network: only root can write there.
-const CLAIMS: &str = "/run/crib/subnets";
+const SUBNET_LOCKS: &str = "/run/crib/subnets";
 
 /// This program, for the egress process. No container can see that process.
 const OWN_PROGRAM: &str = "/proc/self/exe";
@@ -386,7 +386,7 @@ impl Bridged {
         };
         let config = BridgeConfig {
             namespace,
-            claims: if in_host { claims()? } else { None },
+            subnet_locks: if in_host { subnet_locks()? } else { None },
             state_dir: in_host.then(|| options.state_dir.clone()),
             ..BridgeConfig::new(&options.name).with_cidrs(options.cidrs)
         };
@@ -444,8 +444,8 @@ fn open_egress(bridge: &Bridge, netns: BorrowedFd<'_>, options: &NetworkOptions)
 }
 
 /// The directory of subnet locks. A machine without it relies on addresses and routes to find subnets in use.
-fn claims() -> Result<Option<SubnetLocks>, NetError> {
-    match SubnetLocks::open(Path::new(CLAIMS)) {
+fn subnet_locks() -> Result<Option<SubnetLocks>, NetError> {
+    match SubnetLocks::open(Path::new(SUBNET_LOCKS)) {
         Err(SubnetLockError::Io { source, .. })
             if matches!(
                 source.kind(),
@@ -455,7 +455,7 @@ fn claims() -> Result<Option<SubnetLocks>, NetError> {
             ) =>
         {
             tracing::warn!(
-                directory = CLAIMS,
+                directory = SUBNET_LOCKS,
                 error = %source,
                 "failed to lock subnets: a daemon that starts concurrently may choose the same subnet"
             );

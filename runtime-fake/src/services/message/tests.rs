@@ -24,13 +24,13 @@ fn query_is_read_as_it_was_asked() {
 }
 
 #[rstest]
-#[case::short(&[0; 11], Reject::Ignore)]
-#[case::answer(&[0, 1, 0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0], Reject::Ignore)]
-#[case::update(&[0, 1, 0x28, 0, 0, 1, 0, 0, 0, 0, 0, 0], Reject::Refuse(1, Outcome::NotImplemented))]
-#[case::no_question(&[0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], Reject::Refuse(1, Outcome::FormatError))]
-#[case::cut_name(&[0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 3, b'w'], Reject::Refuse(1, Outcome::FormatError))]
-#[case::pointer_to_itself(&[0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0, 12, 0, 1, 0, 1], Reject::Refuse(1, Outcome::FormatError))]
-fn malformed_queries_are_rejected(#[case] bytes: &[u8], #[case] expected: Reject) {
+#[case::short(&[0; 11], QueryError::Ignore)]
+#[case::answer(&[0, 1, 0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0], QueryError::Ignore)]
+#[case::update(&[0, 1, 0x28, 0, 0, 1, 0, 0, 0, 0, 0, 0], QueryError::Refuse(1, Outcome::NotImplemented))]
+#[case::no_question(&[0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], QueryError::Refuse(1, Outcome::FormatError))]
+#[case::cut_name(&[0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 3, b'w'], QueryError::Refuse(1, Outcome::FormatError))]
+#[case::pointer_to_itself(&[0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0, 12, 0, 1, 0, 1], QueryError::Refuse(1, Outcome::FormatError))]
+fn malformed_queries_are_rejected(#[case] bytes: &[u8], #[case] expected: QueryError) {
     assert_eq!(query(bytes), Err(expected));
 }
 
