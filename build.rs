@@ -18,9 +18,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("cargo:rerun-if-changed=proto/generated");
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
-    let asked = env::var_os("CARGO_FEATURE_COMPILE_PROTOS").is_some();
+    let requested = env::var_os("CARGO_FEATURE_COMPILE_PROTOS").is_some();
     let recorded = fs::read_to_string(generated.join(sources::RECORD))?;
-    if asked || sources::digest(proto)? != recorded {
+    if requested || sources::digest(proto)? != recorded {
         return compile(&out);
     }
     for entry in fs::read_dir(generated)? {

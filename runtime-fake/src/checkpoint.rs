@@ -97,14 +97,14 @@ pub(crate) fn describe(
     directory: &Path,
     container: &Container,
     sandbox: &PodSandboxConfig,
-    remade: &CheckpointRecord,
+    record: &CheckpointRecord,
 ) -> io::Result<()> {
     let write = |name: &str, value: &Value| {
         std::fs::write(directory.join(name), serde_json::to_vec_pretty(value)?)
     };
     write(CONFIG, &config(container))?;
     write(SPEC, &spec(container, sandbox))?;
-    write(CRIB, &serde_json::to_value(remade)?)
+    write(CRIB, &serde_json::to_value(record)?)
 }
 
 /// The fields that checkpointctl shows.

@@ -24,7 +24,7 @@ pub struct Handlers(BTreeMap<String, Handler>);
 /// The name is not valid for a handler.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0:?} is not a handler's name: it is a DNS label, of lower-case letters, digits and -, as a RuntimeClass has it"
+    "{0:?} is not a handler name: use a DNS label (lower-case letters, digits and -), as in a RuntimeClass"
 )]
 pub struct InvalidHandlerName(String);
 
@@ -60,7 +60,7 @@ impl Handlers {
         self.0.get(name).copied().ok_or_else(|| {
             let names: Vec<String> = self.names().map(|name| format!("{name:?}")).collect();
             Invalid(format!(
-                "no runtime for the handler {name:?} is configured: there are {}",
+                "no runtime for the handler {name:?} is configured; configured handlers: {}",
                 names.join(", ")
             ))
         })

@@ -78,7 +78,7 @@ pub enum CniError {
     },
     /// The plugins reported an interface that does not exist.
     #[error(
-        "the CNI network {network} gave the pod no interface {POD_INTERFACE}, which its plugins say that they made"
+        "the CNI network {network} created no interface {POD_INTERFACE}, which its plugins say that they made"
     )]
     NoInterface {
         /// The network's name.
@@ -96,7 +96,7 @@ pub enum CniError {
         problem: String,
     },
     /// ADD failed, and so did the DEL that undoes it.
-    #[error("{add}; then undoing it failed: {undo}")]
+    #[error("{add}; failed to undo it: {undo}")]
     Undo {
         /// Why ADD failed.
         add: String,

@@ -167,7 +167,7 @@ pub enum NetError {
         subnet: String,
     },
     /// A subnet could not be locked.
-    #[error("failed to claim the subnet {subnet}")]
+    #[error("failed to lock the subnet {subnet}")]
     SubnetLock {
         /// The subnet.
         subnet: String,
@@ -175,7 +175,7 @@ pub enum NetError {
         source: SubnetLockError,
     },
     /// The directory of locks is unusable.
-    #[error("failed to claim subnets")]
+    #[error("failed to lock subnets")]
     SubnetLocks(#[from] SubnetLockError),
     /// Every address is allocated.
     #[error(
@@ -188,7 +188,7 @@ pub enum NetError {
         capacity: u32,
     },
     /// Every port of every bridge is taken.
-    #[error("all {capacity} ports of the bridge {name} are taken by pods; remove a pod")]
+    #[error("all {capacity} ports of the bridge {name} are in use by pods; remove a pod")]
     NoPorts {
         /// The bridge.
         name: String,
@@ -197,7 +197,7 @@ pub enum NetError {
     },
     /// Every subnet of the pools is in use.
     #[error(
-        "no subnet of {pools} is free: each overlaps an address or a route of this host or is claimed by another daemon; configure another pool"
+        "no subnet of {pools} is free: each overlaps an address or route of this host, or is in use by another daemon; configure another pool"
     )]
     NoSubnet {
         /// The pools, as text.
@@ -208,7 +208,7 @@ pub enum NetError {
     Address(#[from] IpamError),
     /// An interface disappeared during setup.
     #[error(
-        "the network interface {name} disappeared while it was being set up; is something else removing it?"
+        "the network interface {name} was removed during setup; check for another network manager"
     )]
     Vanished {
         /// The name.
@@ -244,7 +244,7 @@ pub enum NetError {
     #[error("Services need IPv4 addresses, and pods have none here (--pod-cidr)")]
     NoIpv4,
     /// Attaching failed, and so did removing what it had created.
-    #[error("{}; then removing the half-made interface failed", chain(attach))]
+    #[error("{}; failed to remove the incomplete interface", chain(attach))]
     Cleanup {
         /// The first failure.
         attach: Box<NetError>,

@@ -153,7 +153,7 @@ fn image_source(
     let target = &mount.container_path;
     if !mount.host_path.is_empty() {
         return invalid(format!(
-            "mounts: the one at {target} has an image and a host_path: it can have one of them"
+            "mounts: {target} has both an image and a host_path: set one of them"
         ));
     }
     if !mount.readonly {
@@ -180,7 +180,7 @@ fn image_source(
             "mounts: the image {image:?} (for {target}) is the host's own root, which cannot be a volume: mount a path of the host instead"
         )),
         None => invalid(format!(
-            "mounts: the image {image:?} (for {target}) is not here: pull it first"
+            "mounts: the image {image:?} (for {target}) is not present: pull it first"
         )),
     }
 }

@@ -209,7 +209,7 @@ impl Runtime {
         let mut busy = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
         if !busy.insert(container.id.clone()) {
             return Err(Error::Unable(format!(
-                "container {} is being checkpointed already",
+                "container {} is already being checkpointed",
                 container.id.short()
             )));
         }

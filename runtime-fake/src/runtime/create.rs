@@ -288,7 +288,7 @@ impl Runtime {
         blocking(move || {
             let volumes = volumes::hold(&images, &holder, &mounts)?;
             let Some(record) = images.status(&name) else {
-                return Err(Invalid(format!("image {name:?} is not here: pull it first")).into());
+                return Err(Invalid(format!("image {name:?} is not present: pull it first")).into());
             };
             let root = match images.hold(&holder, &record.id.to_string())? {
                 Rootfs::Host => RootPlan::Host,

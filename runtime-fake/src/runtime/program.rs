@@ -34,7 +34,7 @@ impl Program {
             let mount = open_tree(CWD, std::fs::read_link(OWN)?, flags)?;
             let (named, own) = (fstat(&mount)?, stat(OWN)?);
             if (named.st_dev, named.st_ino) != (own.st_dev, own.st_ino) {
-                return Err(std::io::Error::other("its file has been replaced"));
+                return Err(std::io::Error::other("its file was replaced"));
             }
             set_read_only(mount.as_fd(), false)?;
             Ok(mount)

@@ -68,7 +68,7 @@ impl Service for FilesServer {
     ) -> Result<Response<WriteResponse>, Status> {
         let mut requests = request.into_inner();
         let first = requests.message().await?;
-        let first = first.ok_or_else(|| Status::invalid_argument("there is no request"))?;
+        let first = first.ok_or_else(|| Status::invalid_argument("the request is missing"))?;
         let files = self.runtime.container_files(&first.container_id).await?;
         let (reader, chunks) = ChunkReader::new();
         let copied = files.unpack(path(&first.path)?, name(&first.name)?, reader)?;
@@ -105,13 +105,13 @@ async fn outcome(copied: Copied) -> Result<Vec<String>, Status> {
     match copied.await {
         Ok(Ok(notes)) => Ok(notes.lines()),
         Ok(Err(error)) => Err(crate::runtime::Error::from(error).into()),
-        Err(_) => Err(Status::internal("the copy ended without an outcome")),
+        Err(_) => Err(Status::internal("the copy ended without a result")),
     }
 }
 
 fn path(path: &str) -> Result<&str, Status> {
     match path.is_empty() || path.contains('\0') {
-        true => Err(Status::invalid_argument(format!("{path:?} is no path"))),
+        true => Err(Status::invalid_argument(format!("{path:?} is not a path"))),
         false => Ok(path),
     }
 }
@@ -119,7 +119,7 @@ fn path(path: &str) -> Result<&str, Status> {
 /// A name in a directory; empty for none.
 fn name(name: &str) -> Result<&str, Status> {
     match name.contains(['/', '\0']) || matches!(name, "." | "..") {
-        true => Err(Status::invalid_argument(format!("{name:?} is no name of a file"))),
+        true => Err(Status::invalid_argument(format!("{name:?} is not a file name"))),
         false => Ok(name),
     }
 }

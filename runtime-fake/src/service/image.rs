@@ -175,9 +175,7 @@ impl ImageService for ImageServer {
         }
         let login = request.auth.map(login);
         if let Some(Err(why)) = login.as_ref().map(Login::credentials) {
-            return Err(Status::invalid_argument(format!(
-                "the credentials of the pull cannot be used: {why}"
-            )));
+            return Err(Status::invalid_argument(format!("invalid pull credentials: {why}")));
         }
         let pod = request.sandbox_config.and_then(|pod| pod.metadata).map(|pod| pod.uid);
         let pod = pod.as_deref().filter(|uid| !uid.is_empty());

@@ -78,7 +78,7 @@ pub(super) fn port_forward(
     }
     let port = |port: &i32| match u16::try_from(*port) {
         Ok(port @ 1..) => Ok(port),
-        _ => Err(Status::invalid_argument(format!("{port} is no port: 1 to 65535 are"))),
+        _ => Err(Status::invalid_argument(format!("{port} is not a port: 1 to 65535"))),
     };
     let ports = request.port.iter().map(port).collect::<Result<_, _>>()?;
     let sandbox = runtime.ready(&request.pod_sandbox_id, "port-forward")?;

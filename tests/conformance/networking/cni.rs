@@ -235,7 +235,7 @@ async fn pod_is_kept_not_ready_while_del_fails() {
     plugins.fail("DEL", "one", r#"{"code": 100, "msg": "busy"}"#);
     let config = runtime.sandbox("pod");
     let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
-    assert!(error.message().contains("then undoing it failed"), "{error}");
+    assert!(error.message().contains("failed to undo it"), "{error}");
     assert!(error.message().contains("busy"), "{error}");
     let left = pods(&runtime).await;
     assert_eq!(left.len(), 1);

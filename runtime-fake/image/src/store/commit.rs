@@ -201,7 +201,7 @@ impl Drop for Lease<'_> {
         let collected = metadata.collect();
         drop(metadata);
         if let Err(error) = collected {
-            tracing::warn!(%error, "failed to remove the layers of a failed pull; the next start removes them");
+            tracing::warn!(%error, "failed to remove layers of a failed pull; the next start removes them");
         }
     }
 }

@@ -44,10 +44,10 @@ pub fn first_error_in(log: &Path) -> Option<String> {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExternalMountsError {
     /// criu identifies a mount by its mount point.
-    #[error("two mounts lie one above the other at {0}")]
+    #[error("two mounts have the mount point {0}")]
     Twice(String),
     /// criu's syntax puts mount points in brackets.
-    #[error("a mount is at {0:?}, a place that cannot be named to criu")]
+    #[error("the mount point {0:?} cannot be passed to criu")]
     Name(String),
 }
 
@@ -134,11 +134,11 @@ mod tests {
     #[case::a_blank("93 89 0:40 / /a\\040b rw - tmpfs shm rw", Ok(vec!["/a b"]))]
     #[case::one_over_the_other(
         "93 89 0:40 / /a rw - tmpfs a rw\n94 93 0:41 / /a rw - tmpfs b rw",
-        Err("two mounts lie one above the other at /a")
+        Err("two mounts have the mount point /a")
     )]
     #[case::brackets(
         "93 89 0:40 / /a]:b rw - tmpfs a rw",
-        Err("a mount is at \"/a]:b\", a place that cannot be named to criu")
+        Err("the mount point \"/a]:b\" cannot be passed to criu")
     )]
     fn external_mounts_are_listed_or_refused(
         #[case] table: &str,

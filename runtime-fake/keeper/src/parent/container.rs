@@ -273,7 +273,7 @@ impl Container {
             Phase::Starting { .. } | Phase::Running => {
                 return Err(Failure::new(
                     FailureKind::WrongState,
-                    "the container has been started already",
+                    "the container is already started",
                 ));
             }
             Phase::Exited => {

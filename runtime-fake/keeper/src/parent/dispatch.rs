@@ -39,7 +39,7 @@ impl Keeper {
             Call::Spawn => Err(Failure::new(FailureKind::Invalid, "only the zygote forks keepers")),
             Call::Setup(plan) => {
                 if self.pod.is_some() {
-                    return Err(wrong_state("the pod is set up already"));
+                    return Err(wrong_state("the pod is already set up"));
                 }
                 open_files::given(plan.open_files);
                 self.cgroups = Cgroups::new(plan.cgroup.clone(), pause::cgroup(&plan));
@@ -57,7 +57,7 @@ impl Keeper {
             Call::Create { container, plan } => {
                 let pod = self.pod.as_ref().ok_or_else(not_set_up)?;
                 if self.containers.contains_key(&container) {
-                    return Err(wrong_state("the container is there already"));
+                    return Err(wrong_state("the container already exists"));
                 }
                 let shared = container::joined(&self.containers, pod, &plan)?;
                 let created = Container::create(&plan, pod, shared.as_ref(), ticket);
@@ -181,7 +181,7 @@ impl Keeper {
 }
 
 fn unknown() -> Failure {
-    Failure::new(FailureKind::NotFound, "the keeper knows no such container")
+    Failure::new(FailureKind::NotFound, "no such container in the keeper")
 }
 
 /// TCP sockets of this process's network namespace, for another process to connect; they keep that namespace.

@@ -124,7 +124,7 @@ pub(crate) fn outcome(directory: &Path, code: i32) -> Step<i32> {
         .unwrap_or_else(|| format!("it ended with {code}"));
     Err(Failure::new(
         FailureKind::NotRestored,
-        format!("criu cannot make the container's processes again: {why}"),
+        format!("criu cannot restore the container's processes: {why}"),
     ))
 }
 

@@ -196,7 +196,7 @@ impl Netlink {
         }
         Err(NetlinkError::garbled(
             doing,
-            "the network configuration changed during every one of 64 attempts",
+            "the network configuration kept changing during 64 attempts",
         ))
     }
 
@@ -283,7 +283,7 @@ impl Netlink {
                 Ok(length) if length > buffer.len() => {
                     return Err(NetlinkError::garbled(
                         doing,
-                        format_args!("an answer of {length} bytes was cut short"),
+                        format_args!("response of {length} bytes was truncated"),
                     ));
                 }
                 Ok(_) => return Ok(buffer),

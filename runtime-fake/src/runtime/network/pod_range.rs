@@ -38,7 +38,7 @@ pub(crate) fn current(state_dir: &Path, configured: PodCidrs) -> PodCidrs {
         Err(error) => {
             if error.kind() != io::ErrorKind::NotFound {
                 let path = path(state_dir);
-                tracing::warn!(path = %path.display(), %error, "failed to read the subnets of pods that a client has set");
+                tracing::warn!(path = %path.display(), %error, "failed to read the saved pod subnets");
             }
             configured
         }

@@ -91,7 +91,7 @@ impl Metadata {
                 }
                 (Some(holder), Err(error)) => {
                     passing(&error, "read", &path)?;
-                    tracing::error!(path = %path.display(), %error, "failed to read which layers a container needs; keeping all");
+                    tracing::error!(path = %path.display(), %error, "failed to read the layer lease of a container; keeping all layers");
                     let all = metadata.layers.keys().chain(&metadata.unreadable);
                     metadata.holds.insert(holder, all.copied().collect());
                 }
@@ -112,7 +112,7 @@ impl Metadata {
     }
 
     fn keep_damaged(&mut self, path: PathBuf, why: &str) {
-        tracing::error!(path = %path.display(), why, "an image's record cannot be used: it is left as it is until the image is pulled again, or removed by its id");
+        tracing::error!(path = %path.display(), why, "invalid image record: it is kept until the image is pulled again or removed by id");
         self.damaged.insert(path);
     }
 

@@ -143,7 +143,7 @@ impl Reactor {
         let taken = pool(self).take(client, token, now);
         if let Some(refused) = pool(self).report(now) {
             // Standard error is the sandbox's keeper.log.
-            let _ = writeln!(io::stderr(), "the host ports' pool is full: {refused}");
+            let _ = writeln!(io::stderr(), "host port pool is full: {refused}");
         }
         let (slot, ended) = taken?;
         self.ended.extend(ended);
