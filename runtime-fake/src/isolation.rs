@@ -248,16 +248,16 @@ fn as_process(state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
 
 /// Moves this process into a user namespace.
 fn rootless(state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
-    userns::enter(&living(state_dir)?, state_dir).map_err(|reason| {
+    userns::enter(&running_keepers(state_dir)?, state_dir).map_err(|reason| {
         let remedy = remedy(IsolationMode::Rootless, &reason);
         EnterError::NoUserNamespace { reason, remedy }
     })
 }
 
 /// The running keepers. A process in another user namespace has no privileges over them.
-fn living(state_dir: Option<&Path>) -> Result<Vec<i32>, EnterError> {
-    let living = state_dir.map_or(Ok(Vec::new()), keepers::living);
-    living.map_err(|source| EnterError::Pods { source })
+fn running_keepers(state_dir: Option<&Path>) -> Result<Vec<i32>, EnterError> {
+    let running = state_dir.map_or(Ok(Vec::new()), keepers::running);
+    running.map_err(|source| EnterError::Pods { source })
 }
 
 /// The isolation for root of the machine, or of a container without a user namespace.

@@ -16,7 +16,7 @@ const KILLED: Duration = Duration::from_secs(10);
 
 /// The process ids of the keepers of an earlier daemon that still run. An error names the keeper whose state is
 /// unknown.
-pub(crate) fn living(state_dir: &Path) -> io::Result<Vec<i32>> {
+pub(crate) fn running(state_dir: &Path) -> io::Result<Vec<i32>> {
     let place = state_dir.join("sandboxes");
     let said = |path: &Path| {
         let path = path.display().to_string();
@@ -26,16 +26,16 @@ pub(crate) fn living(state_dir: &Path) -> io::Result<Vec<i32>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(said(&place))?,
     };
-    let mut living = Vec::new();
+    let mut running = Vec::new();
     for entry in entries {
         let path = entry.map_err(said(&place))?.path();
         match liveness::of(&path) {
-            Liveness::Running(pid) => living.push(pid),
+            Liveness::Running(pid) => running.push(pid),
             Liveness::Ended => {}
             Liveness::Unknown(why) => return Err(said(&path)(io::Error::other(why))),
         }
     }
-    Ok(living)
+    Ok(running)
 }
 
 /// The network namespace of the pod in `sandbox_dir`, if the pod runs and has its own network namespace.

@@ -67,13 +67,13 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
     for (sandbox, found) in looked_for {
         let found = tokio::time::timeout_at(deadline, found).await;
         let found = found.ok().and_then(Result::ok);
-        settle(runtime, &sandbox, found).await;
+        recover_sandbox(runtime, &sandbox, found).await;
         tracing::info!(sandbox = sandbox.id.short(), state = ?sandbox.state, ?found, "found");
     }
     let (cgroups, state) = (runtime.cgroups.clone(), runtime.store.state());
     blocking(move || cgroups.sweep(|id| state.sandboxes.keys().any(|known| known.as_str() == id)))
         .await;
-    look_over_network(runtime).await;
+    clean_up_network(runtime).await;
     let (images, state) = (runtime.images.clone(), runtime.store.state());
     let released = blocking(move || {
         images.release_all_but(|holder| state.containers.by_id().contains_key(holder))
@@ -88,7 +88,7 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
 }
 
 /// Finishes the operations that an earlier daemon had started, from its records.
-async fn settle(runtime: &Runtime, sandbox: &Sandbox, found: Option<KeeperRecovery>) {
+async fn recover_sandbox(runtime: &Runtime, sandbox: &Sandbox, found: Option<KeeperRecovery>) {
     if is_damaged(sandbox) {
         return;
     }
@@ -116,7 +116,7 @@ async fn settle(runtime: &Runtime, sandbox: &Sandbox, found: Option<KeeperRecove
 }
 
 /// Cleans up the network before any pod is attached. No call waits until CNI plugins have released earlier pods.
-async fn look_over_network(runtime: &Runtime) {
+async fn clean_up_network(runtime: &Runtime) {
     let state = runtime.store.state();
     // A pod that may still run may need its network.
     let (mut kept, mut connected) = (Vec::new(), Vec::new());

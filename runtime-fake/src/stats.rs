@@ -88,7 +88,7 @@ impl Rates {
     }
 
     /// Removes all ids for which `there` is false.
-    pub(crate) fn keep(&self, there: impl Fn(&str) -> bool) {
+    pub(crate) fn retain(&self, there: impl Fn(&str) -> bool) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.retain(|id, _| there(id));
     }

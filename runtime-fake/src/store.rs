@@ -18,7 +18,7 @@ use crate::{container::EventKind, id::SandboxId};
 
 pub use disk::OpenError;
 pub(crate) use disk::{Directory, container_dir, sandbox_dir};
-pub(crate) use state::{Change, State, StateError, words};
+pub(crate) use state::{Change, State, StateError, state_name};
 
 /// The number of events that a slow subscriber may lag behind; beyond it, the subscriber gets the number of missed events.
 const EVENT_CAPACITY: usize = 4096;
@@ -101,7 +101,7 @@ async fn own(
         let result = state.apply(change).and_then(|effects| {
             // Write small files to the page cache here: handing them to another thread would take longer.
             for record in &effects.records {
-                match directory.keep(record) {
+                match directory.write(record) {
                     Ok(()) => {}
                     // No process of the new object runs yet: fail rather than lose the object at a restart.
                     Err(error) if adds => {

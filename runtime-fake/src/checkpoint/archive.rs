@@ -166,7 +166,7 @@ impl Archive {
         }
         let copy = file.try_clone().map_err(io("read the checkpoint"))?;
         let reader = SeekFile::new(copy).map_err(io("read the checkpoint"))?;
-        let files = look_through(TarReader::new(reader, "the checkpoint", EXTENSION))?;
+        let files = index_members(TarReader::new(reader, "the checkpoint", EXTENSION))?;
         if files.is_empty() {
             return wrong(format!(
                 "{} holds nothing: a checkpoint is a tar archive that is not compressed",
@@ -232,7 +232,7 @@ impl Archive {
 }
 
 /// Indexes the archive. It may have files and directories only, each with a unique name inside the archive.
-fn look_through(
+fn index_members(
     mut tar: TarReader<SeekFile>,
 ) -> Result<BTreeMap<String, (u64, u64)>, CheckpointError> {
     let mut files = BTreeMap::new();

@@ -49,7 +49,7 @@ fn set_up(mode: IsolationMode) -> Result<(), Reason> {
 pub(super) fn enter(keepers: &[i32], state_dir: Option<&Path>) -> Result<Isolation, Reason> {
     // Even without keepers, there may be orphaned containers, which this daemon has to kill. Orphans in nested namespaces are
     // skipped.
-    let survivors = state_dir.map(orphan::living).into_iter().flatten().filter(in_ours);
+    let survivors = state_dir.map(orphan::running).into_iter().flatten().filter(in_ours);
     for pid in keepers.iter().copied().chain(survivors) {
         if join(pid).is_ok() {
             return current();

@@ -12,11 +12,11 @@ use rustix::{
 
 /// Changes the owners of everything in `directory`, including itself, to the mapped ids of `ids`. Files of unmapped ids are given
 /// to the overflow user. File capabilities, which are bound to the machine, are lost.
-pub(super) fn give(directory: &Path, ids: &IdMappings) -> io::Result<()> {
+pub(super) fn shift_owners(directory: &Path, ids: &IdMappings) -> io::Result<()> {
     let top = file_tree::open(directory)?;
-    let mut shift = ChownVisitor { ids, seen: BTreeSet::new() };
-    shift.give(&top, c".", &rustix::fs::fstat(&top)?)?;
-    Ok(file_tree::walk(top, Mounts::Stay, &mut shift)?)
+    let mut visitor = ChownVisitor { ids, seen: BTreeSet::new() };
+    visitor.chown(&top, c".", &rustix::fs::fstat(&top)?)?;
+    Ok(file_tree::walk(top, Mounts::Stay, &mut visitor)?)
 }
 
 struct ChownVisitor<'a> {
@@ -26,7 +26,7 @@ struct ChownVisitor<'a> {
 }
 
 impl ChownVisitor<'_> {
-    fn give(&mut self, parent: impl AsFd, name: &CStr, stat: &Stat) -> Result<(), Errno> {
+    fn chown(&mut self, parent: impl AsFd, name: &CStr, stat: &Stat) -> Result<(), Errno> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         // Change a file with several names only once.
         let first =
@@ -48,7 +48,7 @@ impl ChownVisitor<'_> {
 
 impl Visitor for ChownVisitor<'_> {
     fn visit(&mut self, entry: &Entry<'_>) -> Result<(), Errno> {
-        self.give(entry.parent, entry.name, &entry.stat()?)
+        self.chown(entry.parent, entry.name, &entry.stat()?)
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
         lchown(path("foreign"), Some(5000), Some(0)).unwrap();
         let map = |outside| vec![LinuxIdMapping { container_id: 0, host_id: outside, size: 1000 }];
         let ids = IdMappings { uid_mappings: map(100), gid_mappings: map(200) };
-        give(place.path(), &ids).unwrap();
+        shift_owners(place.path(), &ids).unwrap();
         let owner = |name: &str| {
             let meta = fs::symlink_metadata(path(name)).unwrap();
             (meta.uid(), meta.gid())

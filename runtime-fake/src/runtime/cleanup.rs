@@ -54,7 +54,7 @@ pub(super) async fn destroy_container_cgroup(container: &Container) {
 
 /// Records that the keeper of the sandbox in `directory` has ended, so nothing of the pod runs any more. The
 /// keeper may have recorded exits that it did not report.
-pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
+pub(crate) async fn mark_lost(id: &SandboxId, directory: &Path, store: &Store) {
     let state = store.state();
     let containers = state.containers_of(id);
     let (unfinished, left): (Vec<_>, Vec<_>) = containers
@@ -124,7 +124,7 @@ mod tests {
         };
         let record = exit_record(&of_sandbox, "recorded");
         std::fs::write(record, serde_json::to_vec(&exit).unwrap()).unwrap();
-        lose(&id, &of_sandbox, &store).await;
+        mark_lost(&id, &of_sandbox, &store).await;
         let state = store.state();
         let known = |name: &str| state.containers[&ContainerId::from_record(name)].clone();
         assert_eq!(known("recorded").state, ContainerState::Exited);

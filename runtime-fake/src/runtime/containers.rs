@@ -12,7 +12,7 @@ use crate::container::{Container, ContainerEvent, ContainerState};
 use crate::keeper_client::unexpected;
 use crate::launch::{self, Behaviour, Invalid, NoOom};
 use crate::sandbox::UnknownReason;
-use crate::store::{Change, StateError, words};
+use crate::store::{Change, StateError, state_name};
 
 const SIGKILL: i32 = 9;
 /// Timeout for the last event of an ended keeper to reach the store.
@@ -153,7 +153,7 @@ fn unreachable(container: &Container, unknown_reason: &UnknownReason) -> Error {
 }
 
 pub(super) fn wrong_state(container: &Container, wanted: &'static str) -> Error {
-    StateError::WrongState { id: container.id.clone(), state: words(container.state), wanted }
+    StateError::WrongState { id: container.id.clone(), state: state_name(container.state), wanted }
         .into()
 }
 

@@ -207,7 +207,7 @@ impl Runtime {
     ) -> Result<UserIds, Error> {
         let directory = plan.directory.clone();
         if self.copies.load(Ordering::Relaxed) {
-            plan = self.copied(plan).await?;
+            plan = self.copy_images(plan).await?;
         }
         let restore = plan.restore.clone();
         let create = |plan: LaunchPlan| {
@@ -217,11 +217,11 @@ impl Runtime {
             Err(failure) if failure.kind == FailureKind::NoOverlay && restore.is_none() => {
                 tracing::warn!(%failure, "overlayfs failed: images are copied for each container");
                 self.copies.store(true, Ordering::Relaxed);
-                create(self.copied(plan).await?).await?
+                create(self.copy_images(plan).await?).await?
             }
             Err(failure) if failure.kind == FailureKind::NoIdMap => {
                 tracing::info!(%failure, container = id.short(), "copying image for container");
-                create(self.copied(plan).await?).await?
+                create(self.copy_images(plan).await?).await?
             }
             answer => answer?,
         };
@@ -258,14 +258,15 @@ impl Runtime {
         })
     }
 
-    async fn copied(&self, mut plan: LaunchPlan) -> Result<LaunchPlan, Error> {
+    async fn copy_images(&self, mut plan: LaunchPlan) -> Result<LaunchPlan, Error> {
         let images = self.images.clone();
         blocking(move || {
             if let RootPlan::Layers(lower) = &plan.root {
                 let copy = plan.directory.join("rootfs");
                 images.copy(lower, &copy)?;
                 if let Some(ids) = &plan.ids {
-                    chown::give(&copy, ids).map_err(io("give the copy of the image to the pod"))?;
+                    chown::shift_owners(&copy, ids)
+                        .map_err(io("give the copy of the image to the pod"))?;
                 }
                 plan.root = RootPlan::Copied;
             }

@@ -71,7 +71,7 @@ impl Runtime {
         wanted: impl Fn(&Container) -> bool,
     ) -> Vec<MeasuredPod> {
         let state = self.store.state();
-        self.rates.keep(|id| {
+        self.rates.retain(|id| {
             state.containers.by_id().keys().any(|known| known.as_str() == id)
                 || state.sandboxes.keys().any(|known| known.as_str() == id)
         });

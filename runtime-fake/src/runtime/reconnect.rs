@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Error, blocking,
-    cleanup::{destroy_cgroups, lose},
+    cleanup::{destroy_cgroups, mark_lost},
     pods::{Pod, Pods},
 };
 use crate::{
@@ -180,7 +180,7 @@ impl KeeperLink {
             let why = match blocking(move || try_connect(&directory)).await {
                 ConnectOutcome::Ended => {
                     destroy_cgroups(&self.id, &self.store).await;
-                    lose(&self.id, &self.directory, &self.store).await;
+                    mark_lost(&self.id, &self.directory, &self.store).await;
                     return None;
                 }
                 ConnectOutcome::Failed(why) => why,

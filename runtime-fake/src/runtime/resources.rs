@@ -89,13 +89,13 @@ impl Runtime {
         let event = SandboxEvent::Resources(Box::new((resources, overhead)));
         let change = Change::Sandbox(sandbox.id.clone(), event);
         self.store.apply(change).await?;
-        self.weigh_class(&sandbox).await
+        self.set_class_weight(&sandbox).await
     }
 }
 
 impl Runtime {
     /// Sets the weight of the cgroup of a pod's QoS class from the pods in it, if the client named the class.
-    pub(super) async fn weigh_class(&self, pod: &Sandbox) -> Result<(), Error> {
+    pub(super) async fn set_class_weight(&self, pod: &Sandbox) -> Result<(), Error> {
         let (Some(class), Some(cgroup)) = (launch::qos_class(&pod.config)?, &pod.cgroup) else {
             return Ok(());
         };

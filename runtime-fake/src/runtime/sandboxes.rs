@@ -143,7 +143,7 @@ impl Runtime {
     async fn set_up(&self, sandbox: &Sandbox, mut plan: PodPlan) -> Result<Vec<IpAddr>, Error> {
         // Bind ports first, so that a port in use fails the call before any work.
         let claimed = ports::claim(&plan.host_ports, &sandbox.id, &self.store.state())?;
-        self.weigh_class(sandbox).await?;
+        self.set_class_weight(sandbox).await?;
         let mut held = self.network.hold(&sandbox.id)?;
         let network_sysctls = plan.sysctl.iter().any(|(name, _)| of_network(name));
         let directory = plan.directory.clone();
@@ -281,7 +281,7 @@ impl Runtime {
             })
             .await
             .map_err(io("kill the pod's keeper"))?;
-            cleanup::lose(id, &directory, &self.store).await;
+            cleanup::mark_lost(id, &directory, &self.store).await;
         }
         cleanup::destroy_cgroups(id, &self.store).await;
         // The keeper's events and its exit must be in the store before the response to the client.
@@ -299,7 +299,7 @@ impl Runtime {
         blocking(move || network.detach(&target, namespace.as_ref())).await?;
         let stopped = Change::Sandbox(id.clone(), SandboxEvent::Stopped);
         match self.store.apply(stopped).await {
-            Ok(()) => self.weigh_class(&sandbox).await,
+            Ok(()) => self.set_class_weight(&sandbox).await,
             // A concurrent call has removed it.
             Err(StateError::NoSandbox(_)) => Ok(()),
             Err(refused) => Err(refused.into()),

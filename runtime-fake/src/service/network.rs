@@ -110,6 +110,6 @@ pub(super) async fn update(
     }
     let config = runtime.config.clone();
     let kept =
-        blocking(move || pod_range::keep(&config.state_dir, &config.pod_cidrs, &cidrs)).await;
+        blocking(move || pod_range::save(&config.state_dir, &config.pod_cidrs, &cidrs)).await;
     kept.map_err(|error| Status::internal(format!("failed to keep the pod subnet: {error}")))
 }

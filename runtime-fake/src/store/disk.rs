@@ -126,7 +126,7 @@ impl Directory {
     }
 
     /// Writes a change to the disk.
-    pub(super) fn keep(&self, record: &Record) -> io::Result<()> {
+    pub(super) fn write(&self, record: &Record) -> io::Result<()> {
         match record {
             Record::Sandbox(sandbox) => save(&self.of_sandbox(sandbox), &**sandbox),
             Record::SandboxLife(sandbox) => {
@@ -223,7 +223,7 @@ fn read_container(
         Loaded::Record(other) => {
             (format!("is of container {} in pod {}", other.id, other.sandbox), Value::Null)
         }
-        Loaded::Absent if orphan::may_live(directory) => {
+        Loaded::Absent if orphan::may_be_running(directory) => {
             ("is not there, and its process runs".to_owned(), Value::Null)
         }
         Loaded::Absent => return Ok(None),

@@ -326,7 +326,7 @@ fn is_damaged(unknown_reason: Option<&UnknownReason>) -> bool {
 }
 
 /// A state in words, for errors.
-pub(crate) const fn words(state: ContainerState) -> &'static str {
+pub(crate) const fn state_name(state: ContainerState) -> &'static str {
     match state {
         ContainerState::Creating => "being created",
         ContainerState::Created => "created, not started",

@@ -43,40 +43,40 @@ pub fn note(directory: &Path, pid: i32) -> std::io::Result<()> {
 }
 
 /// The recorded process of the container in `directory`, if it is still running.
-fn living_in(directory: &Path) -> Option<i32> {
+fn running_in(directory: &Path) -> Option<i32> {
     let noted = fs::read_to_string(directory.join(FILE)).ok()?;
     let pid = noted.split(' ').next()?.parse().ok()?;
     (identity(pid)? == noted).then_some(pid)
 }
 
 /// Whether the recorded process of the container in `directory` may still be running.
-pub fn may_live(directory: &Path) -> bool {
+pub fn may_be_running(directory: &Path) -> bool {
     match fs::metadata(directory.join(FILE)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
         Err(_) => true,
-        Ok(_) => living_in(directory).is_some(),
+        Ok(_) => running_in(directory).is_some(),
     }
 }
 
 /// The first processes of the containers of `state_dir` that are still running.
-pub fn living(state_dir: &Path) -> Vec<i32> {
+pub fn running(state_dir: &Path) -> Vec<i32> {
     let entries = |directory| fs::read_dir(directory).into_iter().flatten().flatten();
     entries(state_dir.join("sandboxes"))
         .flat_map(|sandbox| entries(sandbox.path().join("containers")))
-        .filter_map(|container| living_in(&container.path()))
+        .filter_map(|container| running_in(&container.path()))
         .collect()
 }
 
 /// Kills the recorded process, if it is still running, and with it its process namespace.
 pub fn kill(directory: &Path) {
-    let Some(pid) = living_in(directory).and_then(Pid::from_raw) else {
+    let Some(pid) = running_in(directory).and_then(Pid::from_raw) else {
         return;
     };
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
         return;
     };
     // It may have exited before pidfd_open, and its pid may have been reused.
-    if living_in(directory).is_some() {
+    if running_in(directory).is_some() {
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = pidfd_send_signal(&process, Signal::KILL);
     }

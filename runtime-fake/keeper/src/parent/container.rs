@@ -160,8 +160,8 @@ impl Container {
         } else {
             let (stdout, child_stdout) = pipe_from_child().context(what)?;
             let (stderr, child_stderr) = pipe_from_child().context(what)?;
-            output.take_in(Stream::Stdout, stdout);
-            output.take_in(Stream::Stderr, stderr);
+            output.add_pipe(Stream::Stdout, stdout);
+            output.add_pipe(Stream::Stderr, stderr);
             let (stdin, input) = make_input(plan).context(what)?;
             let ends = ChildStreams {
                 stdin: stdin.map_or_else(null, Ok)?,
@@ -313,7 +313,7 @@ impl Container {
         if matches!(event, ReportEvent::Ready(_))
             && let Some(socket) = self.terminal.take()
             && let Err(failure) =
-                terminal::receive(socket).and_then(|master| self.output.take_in_terminal(master))
+                terminal::receive(socket).and_then(|master| self.output.add_terminal(master))
         {
             self.signal(libc::SIGKILL);
             return ReportEvent::Failed(failure);

@@ -66,7 +66,7 @@ impl Output {
     }
 
     /// Adds the reading end of a stream's pipe.
-    pub(crate) fn take_in(&mut self, stream: Stream, pipe: OwnedFd) {
+    pub(crate) fn add_pipe(&mut self, stream: Stream, pipe: OwnedFd) {
         let place = match stream {
             Stream::Stdout => 0,
             Stream::Stderr => 1,
@@ -76,10 +76,10 @@ impl Output {
     }
 
     /// Adds a terminal: everything written to it is standard output (CRI v1, ContainerConfig.tty).
-    pub(crate) fn take_in_terminal(&mut self, master: OwnedFd) -> Step {
+    pub(crate) fn add_terminal(&mut self, master: OwnedFd) -> Step {
         self.terminal =
             Some(terminal::open_slave(master.as_fd()).context("keep the terminal open")?);
-        self.take_in(Stream::Stdout, master);
+        self.add_pipe(Stream::Stdout, master);
         Ok(())
     }
 

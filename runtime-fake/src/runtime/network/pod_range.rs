@@ -46,7 +46,7 @@ pub(crate) fn current(state_dir: &Path, configured: PodCidrs) -> PodCidrs {
 }
 
 /// Stores the subnets that a client has set, atomically: a reader finds the old ones or the new ones.
-pub(crate) fn keep(
+pub(crate) fn save(
     state_dir: &Path,
     configured: &PodCidrs,
     of_client: &PodCidrs,
@@ -89,7 +89,7 @@ mod tests {
         let none = PodCidrs::default();
         assert_eq!(current(directory.path(), none), none);
         let set = "10.244.1.0/24".parse().unwrap();
-        keep(directory.path(), &none, &set).unwrap();
+        save(directory.path(), &none, &set).unwrap();
         assert_eq!(current(directory.path(), none), set);
     }
 }
