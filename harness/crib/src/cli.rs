@@ -6,7 +6,7 @@ use std::process;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 use crib_base::exit::Exit;
-use crib_base::report::say;
+use crib_base::report::print_stderr;
 
 use crate::client::{ClientArgs, completion, finish, until_signal};
 use crate::commands::image_store::{load, pull, rmi};
@@ -194,7 +194,7 @@ fn either(ended: Result<Exit, Exit>) -> Exit {
 /// Executes the command. Must be called while the process has a single thread.
 pub(crate) fn dispatch(mut cli: Cli) -> Exit {
     if let Err(flag) = cli.command.inherit(&cli.client) {
-        say(&format!("{flag} has no effect when given before this command: leave it out"));
+        print_stderr(&format!("{flag} has no effect when given before this command: leave it out"));
         return Exit::BadInput;
     }
     match cli.command {

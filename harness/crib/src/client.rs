@@ -9,7 +9,7 @@ use crib_base::args::UnixEndpoint;
 use crib_base::dirs::temp_dir;
 use crib_base::exit::{CALLS, Exit};
 use crib_base::live::{self, NamedRun, RunName};
-use crib_base::report::{chain, complain, event_loop};
+use crib_base::report::{chain, event_loop, print_error};
 use crib_base::run_socket::{self, Answer as RunAnswer, Request, RunConnection};
 use crib_base::signals::Signals;
 use harness::Client;
@@ -344,7 +344,7 @@ pub(crate) fn finish(command: impl Future<Output = Result<Exit, CallError>>) -> 
     result.unwrap_or_else(|error| {
         let exit = error.exit();
         if !error.is_silent() {
-            complain(&error);
+            print_error(&error);
         }
         exit
     })
@@ -378,7 +378,7 @@ pub(crate) async fn each<T>(
                 | CallError::StillRunning { .. }
                 | CallError::Io { .. }),
             ) => {
-                complain(&error);
+                print_error(&error);
                 failed = true;
             }
             Err(error) => return Err(error),

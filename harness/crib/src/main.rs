@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use crib_base::exit::Exit;
 use crib_base::limits;
-use crib_base::report::{or_complain, say};
+use crib_base::report::{error_to_exit, print_stderr};
 
 mod cli;
 mod client;
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         Some(_) | None => {}
     }
     // Before the command line is parsed, which needs more stack than some limits allow.
-    match or_complain(limits::prepare(say), Exit::NoRuntime) {
+    match error_to_exit(limits::prepare(print_stderr), Exit::NoRuntime) {
         Ok(()) => cli::dispatch(cli::Cli::read()).into(),
         Err(exit) => exit.into(),
     }

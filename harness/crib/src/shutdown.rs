@@ -91,11 +91,11 @@ fn take(signals: &SignalFd, shutdown: &CancellationToken, bound: Duration) {
     }
 }
 
-/// Calls `say`, which may hang, then ends the process.
-fn end(say: impl FnOnce() + Send + 'static) -> ! {
+/// Calls `log_signal`, which may hang, then ends the process.
+fn end(log_signal: impl FnOnce() + Send + 'static) -> ! {
     let (said, done) = std::sync::mpsc::channel();
     let _ = std::thread::Builder::new().spawn(move || {
-        say();
+        log_signal();
         let _ = said.send(());
     });
     let _ = done.recv_timeout(LAST_LINE);

@@ -43,11 +43,11 @@ pub struct TooLow {
 }
 
 /// Raises soft limits that are too low. Installs a panic hook: if a library panics because the kernel refuses a thread, memory or a
-/// descriptor, the hook prints one line with `say` and exits. Must be called first, with little stack in use.
+/// descriptor, the hook prints one line with `log` and exits. Must be called first, with little stack in use.
 ///
 /// # Errors
 /// Fails if a hard limit is too low.
-pub fn prepare(say: fn(&str)) -> Result<(), TooLow> {
+pub fn prepare(log: fn(&str)) -> Result<(), TooLow> {
     for (resource, least, unit, what, option) in NEEDS {
         let Ok((soft, hard)) = getrlimit(resource) else {
             continue;
@@ -62,7 +62,7 @@ pub fn prepare(say: fn(&str)) -> Result<(), TooLow> {
         let Some(reason) = reason.filter(|_| !SERVES.load(Ordering::Relaxed)) else {
             return usual(panic);
         };
-        say(&reason);
+        log(&reason);
         std::process::exit(Exit::NoRuntime.code().into());
     }));
     Ok(())

@@ -28,7 +28,7 @@ pub fn chain(error: &dyn Error) -> String {
 
 /// Prints `crib: …` on standard error; ignores a closed standard error. Uses a single write, because other processes may print
 /// there too. On a terminal, escapes control sequences.
-pub fn say(text: &str) {
+pub fn print_stderr(text: &str) {
     let mut stderr = io::stderr();
     let mut line = format!("crib: {text}\n");
     if stderr.is_terminal() {
@@ -38,36 +38,36 @@ pub fn say(text: &str) {
 }
 
 /// Prints an error with its causes.
-pub fn complain(error: &dyn Error) {
-    say(&chain(error));
+pub fn print_error(error: &dyn Error) {
+    print_stderr(&chain(error));
 }
 
 /// Returns the value; or prints the error with its causes, and returns `exit`.
-pub fn or_complain<T>(result: Result<T, impl Error>, exit: Exit) -> Result<T, Exit> {
-    or_say(result.map_err(|error| chain(&error)), exit)
+pub fn error_to_exit<T>(result: Result<T, impl Error>, exit: Exit) -> Result<T, Exit> {
+    message_to_exit(result.map_err(|error| chain(&error)), exit)
 }
 
 /// Returns the value; or prints the problem, and returns `exit`.
-pub fn or_say<T>(result: Result<T, String>, exit: Exit) -> Result<T, Exit> {
+pub fn message_to_exit<T>(result: Result<T, String>, exit: Exit) -> Result<T, Exit> {
     result.map_err(|problem| {
-        say(&problem);
+        print_stderr(&problem);
         exit
     })
 }
 
 /// Returns the value; or prints `failed to …`, and returns [`Exit::NoRuntime`].
-pub fn or_failed<T>(doing: &str, result: io::Result<T>) -> Result<T, Exit> {
-    or_say(result.map_err(|error| format!("failed to {doing}: {error}")), Exit::NoRuntime)
+pub fn io_error_to_exit<T>(doing: &str, result: io::Result<T>) -> Result<T, Exit> {
+    message_to_exit(result.map_err(|error| format!("failed to {doing}: {error}")), Exit::NoRuntime)
 }
 
 /// Builds the tokio runtime of a command that needs this number of threads and child processes at the same time.
 pub fn event_loop(builder: &mut Builder, threads: usize) -> Result<Runtime, Exit> {
-    or_say(ensure_threads(threads), Exit::NoRuntime)?;
-    let tokio = or_failed("start the event loop", builder.enable_all().build())?;
+    message_to_exit(ensure_threads(threads), Exit::NoRuntime)?;
+    let tokio = io_error_to_exit("start the event loop", builder.enable_all().build())?;
     // Without a handler for SIGXFSZ, the kernel kills a process whose file exceeds ulimit -f; with a handler, the write fails.
     let entered = tokio.enter();
     let handled = signal(SignalKind::from_raw(nix::libc::SIGXFSZ)).map(drop);
-    or_failed("install the handler of SIGXFSZ", handled)?;
+    io_error_to_exit("install the handler of SIGXFSZ", handled)?;
     drop(entered);
     Ok(tokio)
 }

@@ -1,7 +1,7 @@
 //! Prints the endpoint of a run's runtime.
 
 use crib_base::args::Output;
-use crib_base::report::say;
+use crib_base::report::print_stderr;
 
 use crate::args::RunArgs;
 use crate::processes::root::Root;
@@ -10,6 +10,6 @@ use crate::processes::root::Root;
 pub(crate) fn announce(args: &RunArgs, root: &Root) {
     if !args.quiet && args.output == Output::Text {
         let socket = root.socket();
-        say(&format!("runtime endpoint: unix://{}", socket.display()));
+        print_stderr(&format!("runtime endpoint: unix://{}", socket.display()));
     }
 }

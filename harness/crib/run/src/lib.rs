@@ -38,7 +38,9 @@ use std::time::Instant;
 
 use crib_base::exit::Exit;
 use crib_base::pull_secrets;
-use crib_base::report::{event_loop, or_complain, or_failed, or_say, say};
+use crib_base::report::{
+    error_to_exit, event_loop, io_error_to_exit, message_to_exit, print_stderr,
+};
 use crib_base::volumes_in_memory;
 use tokio::runtime::Builder;
 
@@ -80,13 +82,13 @@ const THREADS: usize = 32;
 /// Runs the pods. Must be called while the process has a single thread.
 pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     let started = Instant::now();
-    or_complain(runtime_fake::ensure_host_files(), Exit::NoRuntime)?;
+    error_to_exit(runtime_fake::ensure_host_files(), Exit::NoRuntime)?;
     // The runtime needs as many open files.
-    or_complain(runtime_fake::ensure_open_files(), Exit::NoRuntime)?;
+    error_to_exit(runtime_fake::ensure_open_files(), Exit::NoRuntime)?;
     // Checked before the run's directory is created, because removing it needs openat2.
-    or_complain(runtime_fake::ensure_openat2(), Exit::NoRuntime)?;
+    error_to_exit(runtime_fake::ensure_openat2(), Exit::NoRuntime)?;
     if args.watch && args.manifests().iter().any(|path| path.as_os_str() == "-") {
-        say("--watch: standard input cannot be watched: give files or directories");
+        print_stderr("--watch: standard input cannot be watched: give files or directories");
         return Err(Exit::BadInput);
     }
     if let Some(name) = args.name.as_ref().filter(|_| !args.detached) {
@@ -95,18 +97,18 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     let watched = args.watch.then(|| input::watched::watch(&args.manifests()));
     let inputs = input::inputs::load(&args.manifests(), args.how);
     let mut inputs = inputs.map_err(|problems| {
-        problems.iter().for_each(|problem| say(problem));
+        problems.iter().for_each(|problem| print_stderr(problem));
         Exit::BadInput
     })?;
     if let Some(file) = &args.pull_secrets {
-        inputs.pull_secrets = or_say(pull_secrets::read(file), Exit::BadInput)?;
+        inputs.pull_secrets = message_to_exit(pull_secrets::read(file), Exit::BadInput)?;
     }
-    let archives = or_say(input::inputs::archives(&args.image_archive), Exit::BadInput)?;
+    let archives = message_to_exit(input::inputs::archives(&args.image_archive), Exit::BadInput)?;
     match args.volumes.directory() {
         Ok(directory) => inputs.volumes_dir = directory,
         // A change of the manifests may add claims.
         Err(problem) if !inputs.claims.is_empty() || args.watch => {
-            say(&problem);
+            print_stderr(&problem);
             return Err(Exit::BadInput);
         }
         // Without claims, nothing is stored there.
@@ -116,21 +118,21 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
         && let Err(error) = file_tree::directory::make(&inputs.volumes_dir, 0o777)
     {
         let directory = inputs.volumes_dir.display();
-        say(&format!(
+        print_stderr(&format!(
             "failed to create {directory}: {error}: set a directory for PersistentVolumeClaim volumes with --volumes-dir"
         ));
         return Err(Exit::BadInput);
     }
-    inputs.watched = or_failed("watch the manifests", watched.transpose())?;
+    inputs.watched = io_error_to_exit("watch the manifests", watched.transpose())?;
     inputs.volumes_in_memory = Some(volumes_in_memory::maker());
     inputs.seccomp_profile_root = args.seccomp_profiles.directory();
     let background = args.detached.then(Background::enter).transpose();
-    let background = or_failed("detach from the terminal", background)?;
+    let background = io_error_to_exit("detach from the terminal", background)?;
     // Only inside the pods' user namespace can a user other than root remove files that pods created with other user ids. Root
     // needs no user namespace, and the runtime detects the machine's capabilities itself.
     if !nix::unistd::geteuid().is_root() {
         let entered = runtime_fake::enter(args.isolation, args.state_dir.as_deref());
-        or_complain(entered, Exit::NoRuntime)?;
+        error_to_exit(entered, Exit::NoRuntime)?;
     }
     let tokio = event_loop(Builder::new_multi_thread().worker_threads(2), THREADS)?;
     let ended = tokio.block_on(session::session(args, inputs, archives, background, started));

@@ -7,7 +7,7 @@ use api::manifest::Workload;
 use api::pod::Pod;
 use crib_base::exit::Exit;
 use crib_base::live::{NameError, RunName, TakenName};
-use crib_base::report::{chain, complain, or_complain, or_failed, say};
+use crib_base::report::{chain, error_to_exit, io_error_to_exit, print_error, print_stderr};
 use crib_base::signals::Signals;
 use crib_base::{logging, run_socket};
 use tokio::sync::mpsc;
@@ -35,7 +35,7 @@ pub(crate) async fn session(
 ) -> Result<Exit, Exit> {
     // Before any resource exists that needs cleaning up.
     let signals = Signals::listen().and_then(Signals::and_hang_up);
-    let mut signals = or_failed("listen for signals", signals)?;
+    let mut signals = io_error_to_exit("listen for signals", signals)?;
     orphans::adopt();
     clean_up::remove_dead_runs(&args.live_dir).await;
     let made = Root::make().and_then(|root| {
@@ -43,13 +43,13 @@ pub(crate) async fn session(
         let lock = RunLock::make(&path).map_err(|source| RootError::Lock { path, source })?;
         Ok((root, lock))
     });
-    let (root, _lock) = or_complain(made, Exit::NoRuntime)?;
+    let (root, _lock) = error_to_exit(made, Exit::NoRuntime)?;
     let (questions, _name) = match open_to_others(args, &root) {
         Ok(opened) => opened,
         Err((problem, exit)) => {
-            say(&problem);
+            print_stderr(&problem);
             if let Err(error) = root::remove(root.path()) {
-                complain(&error);
+                print_error(&error);
             }
             return Err(exit);
         }
@@ -65,7 +65,7 @@ pub(crate) async fn session(
     };
     let (exit, kept) = with_root(args, inputs, &launch, outside, started, &mut signals).await;
     if !kept && let Err(error) = root::remove(launch.root.path()) {
-        complain(&error);
+        print_error(&error);
     }
     Ok(exit)
 }
@@ -113,20 +113,20 @@ async fn with_root(
             runtime
         }
         (Err(error), _) | (_, Err(error)) => {
-            complain(&error);
+            print_error(&error);
             return (Exit::NoRuntime, false);
         }
     };
     let mut daemon = match Daemon::spawn(launch, log) {
         Ok(daemon) => daemon,
         Err(error) => {
-            complain(&error);
+            print_error(&error);
             return (Exit::NoRuntime, false);
         }
     };
     tokio::select! {
         ready = daemon.ready() => if let Err(error) = ready {
-            complain(&error);
+            print_error(&error);
             orphans::end().await;
             return (Exit::NoRuntime, false);
         },
@@ -138,7 +138,7 @@ async fn with_root(
     let capabilities = match announce(args, &inputs, &launch.root).await {
         Ok(capabilities) => capabilities,
         Err(problem) => {
-            say(&problem);
+            print_stderr(&problem);
             stop(daemon, launch, signals).await;
             return (Exit::NoRuntime, false);
         }
@@ -148,19 +148,19 @@ async fn with_root(
     {
         Ok(running) => running.run(&mut daemon, signals).await,
         Err(problem) => {
-            say(&problem);
+            print_stderr(&problem);
             Exit::NoRuntime
         }
     };
     if launch.root.is_full() {
         let path = launch.root.path().display();
-        say(&format!(
+        print_stderr(&format!(
             "the disk of {path} is full, and output of containers may be missing: free some space, or set TMPDIR to a directory on another file system"
         ));
     }
     if args.keep && exit != Exit::NoRuntime {
         for line in keep_instructions(&launch.root, daemon.pid()) {
-            say(&line);
+            print_stderr(&line);
         }
         return (exit, true);
     }
@@ -178,25 +178,25 @@ async fn announce(
         .await
         .map_err(|status| format!("failed to get the runtime's status: {}", status.message()))?;
     if !args.quiet {
-        say(&format!("isolation: {}", capabilities.isolation));
+        print_stderr(&format!("isolation: {}", capabilities.isolation));
         if let Some(reason) = &capabilities.isolation_reason {
-            say(&format!("stronger isolation is unavailable: {reason}"));
+            print_stderr(&format!("stronger isolation is unavailable: {reason}"));
         }
         if let Some(remedy) = capabilities.single_id(IdMapper::of_process()) {
-            say(remedy);
+            print_stderr(remedy);
         }
         if let Some(reason) = &capabilities.no_egress {
-            say(&format!("pods cannot reach other hosts: {reason}"));
+            print_stderr(&format!("pods cannot reach other hosts: {reason}"));
         }
     }
     if !args.quiet && !inputs.claims.is_empty() {
         let directory = inputs.volumes_dir.display();
-        say(&format!(
+        print_stderr(&format!(
             "PersistentVolumeClaim volumes are kept in {directory}: list and remove them with crib volume"
         ));
     }
     for warning in &inputs.warnings {
-        say(&format!("warning: {warning}"));
+        print_stderr(&format!("warning: {warning}"));
     }
     let examples = inputs.workloads.iter().map(Workload::example);
     let pods: Vec<Pod> = inputs.pods.iter().cloned().chain(examples).collect();
@@ -206,7 +206,7 @@ async fn announce(
         if args.how.strict {
             return Err(format!("--strict: {missing}"));
         }
-        say(&format!("warning: {missing}"));
+        print_stderr(&format!("warning: {missing}"));
     }
     Ok(capabilities)
 }
@@ -218,14 +218,14 @@ async fn stop(daemon: Daemon, launch: &Launch, signals: &mut Signals) {
         signals.next().await;
     };
     if orderly && let Err(error) = daemon.stop(signal).await {
-        complain(&error);
+        print_error(&error);
         orderly = false;
     }
     orphans::end().await;
     // A runtime that exited cleanly has removed the directory.
     orderly |= !launch.root.path().exists();
     if !orderly && let Err(problem) = clean_up::clear(launch).await {
-        say(&format!("failed to clean up after the runtime: {problem}"));
+        print_stderr(&format!("failed to clean up after the runtime: {problem}"));
     }
 }
 

@@ -7,7 +7,7 @@ use api::manifest::to_json;
 use cri::v1;
 use crib_base::columns::fields::{field, is_terminating, list, number, text};
 use crib_base::columns::pod_summary::Restarts;
-use crib_base::report::{chain, say};
+use crib_base::report::{chain, print_stderr};
 use crib_base::run_socket::Request;
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ impl Agents {
                     });
                     agents.0.insert(cri.endpoint.path().to_owned(), pods.collect());
                 }
-                Err(error) => say(&format!("warning: {}", chain(&error))),
+                Err(error) => print_stderr(&format!("warning: {}", chain(&error))),
             }
         }
         agents

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cri::v1;
 use crib_base::named_text;
-use crib_base::report::{chain, say};
+use crib_base::report::{chain, print_stderr};
 use harness::shown::brief;
 use prost::Message;
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor};
@@ -73,7 +73,7 @@ async fn read<T: Message + Default>(path: &str, name: &str) -> Result<T, CallErr
                 let message =
                     lenient(descriptor, &document).map_err(|error| invalid(path, &error))?;
                 // crictl ignores unknown fields silently.
-                say(&format!("{path}: ignored: {}", brief(&error.to_string())));
+                print_stderr(&format!("{path}: ignored: {}", brief(&error.to_string())));
                 message
             }
         };

@@ -6,7 +6,7 @@
 use clap::Args;
 use compact::Set;
 use cri::v1;
-use crib_base::report::say;
+use crib_base::report::print_stderr;
 use serde_json::Value;
 
 use super::{CallError, Cri, completion};
@@ -73,7 +73,7 @@ pub(crate) async fn container<'a>(
     let known = known(all, true).await?;
     let found = meant_container(&known, text)?;
     if let Some(others) = &found.others {
-        say(&format!(
+        print_stderr(&format!(
             "chose container {:?} of {others}, because it is the only running one: give an id to choose another container",
             found.name()
         ));
@@ -220,10 +220,10 @@ impl<'a> Search<'a> {
         let default = default.filter(|it| of_pod.iter().any(|found| found.name() == it.name));
         let found = only(&of_pod, text, name.or(default.as_ref().map(|it| it.name.as_str())))?;
         if let Some(note) = default.and_then(|it| it.note) {
-            say(&note);
+            print_stderr(&note);
         }
         if let Some(others) = &found.others {
-            say(&format!(
+            print_stderr(&format!(
                 "chose container {:?} of {others}, because it is the only running one: use -c to choose another container",
                 found.name()
             ));

@@ -3,7 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod check;
 
-use crib_base::report::say;
+use crib_base::report::print_stderr;
 use crib_base::signals::Signals;
 use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
@@ -28,12 +28,12 @@ pub(super) async fn interruptible<T>(
         ended = &mut work => Some(ended),
         signal = signals.next() => {
             bar.finish_and_clear();
-            say(&format!("received {signal}: removing the pods of the {what}; a second signal exits immediately"));
+            print_stderr(&format!("received {signal}: removing the pods of the {what}; a second signal exits immediately"));
             interrupt.cancel();
             tokio::select! {
                 ended = &mut work => Some(ended),
                 _ = signals.next() => {
-                    say(&format!("pods of the {what} were not removed: the next {what} removes them"));
+                    print_stderr(&format!("pods of the {what} were not removed: the next {what} removes them"));
                     None
                 }
             }

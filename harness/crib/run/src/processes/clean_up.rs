@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crib_base::dirs::temp_dir;
 use crib_base::live;
-use crib_base::report::{chain, say};
+use crib_base::report::{chain, print_stderr};
 use crib_base::volumes_in_memory;
 use runtime_fake::IsolationRequest;
 
@@ -25,7 +25,7 @@ pub(crate) async fn remove_dead_runs(live_dir: &Path) {
     for (number, (path, lock)) in dead.into_iter().enumerate() {
         if let Err(problem) = remove_dead_run(path, lock, isolation, live_dir).await {
             // The next run with that TMPDIR reports it.
-            if number < own { say(&problem) } else { tracing::warn!(%problem) }
+            if number < own { print_stderr(&problem) } else { tracing::warn!(%problem) }
         }
     }
     // A killed run may have left secrets in memory although its directory was removed.

@@ -8,7 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use crib_base::exit::Exit;
 use crib_base::limits::explained;
 use crib_base::live::RunName;
-use crib_base::report::{event_loop, say};
+use crib_base::report::{event_loop, print_stderr};
 use crib_base::signals::Signals;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -40,7 +40,7 @@ pub(crate) fn start(args: &RunArgs, name: &RunName) -> Exit {
     match tokio.block_on(start_and_wait(args)) {
         Ok(Answer::Started) => {
             if !args.quiet {
-                say(&format!(
+                print_stderr(&format!(
                     "run {name} is in the background: `crib ps` and `crib logs` show it, `crib down {name}` ends it"
                 ));
             }
@@ -48,7 +48,7 @@ pub(crate) fn start(args: &RunArgs, name: &RunName) -> Exit {
         }
         Ok(Answer::Failed) => {
             let never = if args.wait { "be ready" } else { "run" };
-            say(&format!(
+            print_stderr(&format!(
                 "a pod can never {never}; run {name} continues in the background: `crib ps` and `crib logs` show it, `crib down {name}` ends it"
             ));
             Exit::PodFailed
@@ -57,13 +57,13 @@ pub(crate) fn start(args: &RunArgs, name: &RunName) -> Exit {
             // The background process has printed the reason.
             Some(code) => Exit::Remote(code),
             None => {
-                say(&format!("run {name} was killed ({status})"));
+                print_stderr(&format!("run {name} was killed ({status})"));
                 Exit::NoRuntime
             }
         },
         Ok(Answer::Interrupted) => Exit::Interrupted,
         Err(error) => {
-            say(&format!("failed to start run {name}: {}", explained(&error)));
+            print_stderr(&format!("failed to start run {name}: {}", explained(&error)));
             Exit::NoRuntime
         }
     }

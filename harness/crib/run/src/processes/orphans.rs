@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crib_base::report::say;
+use crib_base::report::print_stderr;
 use nix::errno::Errno;
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
@@ -16,7 +16,7 @@ const LONGEST_END: Duration = Duration::from_secs(10);
 /// Makes this process the subreaper of its descendants (prctl(2), PR_SET_CHILD_SUBREAPER).
 pub fn adopt() {
     if let Err(errno) = set_child_subreaper(true) {
-        say(&format!("failed to become a child subreaper: {errno}"));
+        print_stderr(&format!("failed to become a child subreaper: {errno}"));
     }
 }
 
@@ -28,7 +28,7 @@ pub(crate) async fn end() {
     }
     // Killing a process may reparent its children to this process.
     let children = children();
-    say(&format!(
+    print_stderr(&format!(
         "processes of pods did not end within {} s and are killed: {children:?}",
         LONGEST_END.as_secs()
     ));
@@ -37,7 +37,7 @@ pub(crate) async fn end() {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
     if !gone_in_time().await {
-        say(&format!("processes of pods still exist: {:?}", self::children()));
+        print_stderr(&format!("processes of pods still exist: {:?}", self::children()));
     }
 }
 

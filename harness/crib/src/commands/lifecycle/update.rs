@@ -94,6 +94,6 @@ pub(crate) async fn update_runtime_config(
     let mut client = cri.runtime.runtime.clone();
     let answer = client.update_runtime_config(request);
     cri.call("UpdateRuntimeConfig", answer).await?;
-    say("runtime configuration updated");
+    print_stderr("runtime configuration updated");
     Ok(Exit::Success)
 }

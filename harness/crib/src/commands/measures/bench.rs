@@ -161,14 +161,14 @@ async fn bench(args: &BenchArgs) -> Result<Exit, CallError> {
             bar.set_message(what.to_owned());
             bar.tick();
         } else {
-            say(what);
+            print_stderr(what);
         }
     });
     let report = match interruptible(measuring, "benchmark", &bar, &interrupt).await? {
         None => return Ok(Exit::Interrupted),
         Some(Ok(report)) => report,
         Some(Err(error)) => {
-            say(&chain(&error));
+            print_stderr(&chain(&error));
             return Ok(exit(&error));
         }
     };

@@ -239,7 +239,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         None => return Ok(Exit::Interrupted),
         Some(Ok(report)) => report,
         Some(Err(error)) => {
-            say(&escape_control(&brief(&chain(&error))));
+            print_stderr(&escape_control(&brief(&chain(&error))));
             return Ok(match error {
                 CheckError::NoRuntime(_) | CheckError::NoImage(_) => Exit::NoRuntime,
                 CheckError::Interrupted => Exit::Interrupted,
@@ -301,7 +301,7 @@ fn known(file: &Path) -> Result<Baseline, CallError> {
         CallError::Usage(format!("invalid baseline {}: {error}", file.display()))
     })?;
     for id in baseline.unknown(&check::all()) {
-        say(&format!(
+        print_stderr(&format!(
             "baseline {} has {id:?}, which is not a rule id: `crib check --list` shows all ids",
             file.display()
         ));

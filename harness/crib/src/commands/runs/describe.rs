@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use cri::v1;
 use crib_base::exit::Exit;
-use crib_base::report::say;
+use crib_base::report::print_stderr;
 use crib_base::run_socket::{EventAnswer, PodAnswer, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -105,7 +105,7 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
         let namespace = namespace.unwrap_or("default");
         let pods = with_labels(&all, labels, namespace, Best::ToConnect)?;
         if pods.is_empty() {
-            say(&format!("no resources found in {namespace} namespace"));
+            print_stderr(&format!("no resources found in {namespace} namespace"));
         }
         described.pods.extend(pods.iter().filter_map(|pod| with_uid(&known, pod.uid())));
     }

@@ -123,7 +123,7 @@ fn end(args: &DownArgs, runs: &Runs) -> Result<(), CallError> {
     }
     let patience = ending.iter().flat_map(|run| &run.ending).map(grace_seconds);
     if let Some(seconds) = patience.max().filter(|most| *most > 0 && !args.force) {
-        say(&format!(
+        print_stderr(&format!(
             "ending the pods, which may take {seconds} s; `crib down --force` kills them after 2 s"
         ));
     }
@@ -147,7 +147,7 @@ fn wait(run: &Ending, force: bool) -> io::Result<()> {
         let pods: Vec<(String, Timestamp)> = pods.iter().filter_map(end_of).collect();
         let pods = pods.iter().map(|(name, until)| (name.as_str(), *until));
         if let Some(line) = waiting::sentence(pods, Timestamp::now()) {
-            say(&format!("{}: {line}", run.name));
+            print_stderr(&format!("{}: {line}", run.name));
         }
     }
     Ok(())
@@ -242,7 +242,7 @@ async fn remove(args: &DownArgs, left: Vec<(PathBuf, RunLock)>) -> Result<Exit, 
         match removed {
             Ok(()) => print(&format!("removed {shown}, which a killed run left"))?,
             Err(problem) => {
-                say(&problem);
+                print_stderr(&problem);
                 return Err(CallError::AlreadyReported);
             }
         }

@@ -47,14 +47,14 @@ pub(crate) fn run(args: &ExplainRunArgs) -> Exit {
     let mut inputs = match load(&manifests, args.how) {
         Ok(inputs) => inputs,
         Err(problems) => {
-            problems.iter().for_each(|problem| say(problem));
+            problems.iter().for_each(|problem| print_stderr(problem));
             return Exit::BadInput;
         }
     };
     match args.volumes.directory() {
         Ok(directory) => inputs.volumes_dir = directory,
         Err(problem) if !inputs.claims.is_empty() => {
-            say(&problem);
+            print_stderr(&problem);
             return Exit::BadInput;
         }
         Err(_) => {}

@@ -1,6 +1,6 @@
 //! `crib get`: the objects of runs in the format of `kubectl get`.
 
-use crib_base::report::complain;
+use crib_base::report::print_error;
 use serde_json::{Value, json};
 
 use crate::client::completion;
@@ -112,8 +112,8 @@ pub(crate) async fn run(args: &GetArgs) -> Result<Exit, CallError> {
         && !args.ignore_not_found
     {
         match resources.iter().any(|kind| kind.namespaced) && !args.all_namespaces {
-            true => say(&format!("no resources found in {} namespace", args.namespace)),
-            false => say("no resources found"),
+            true => print_stderr(&format!("no resources found in {} namespace", args.namespace)),
+            false => print_stderr("no resources found"),
         }
     }
     if selected.missing { Err(CallError::AlreadyReported) } else { Ok(Exit::Success) }
@@ -145,7 +145,7 @@ fn all_named<'r>(
             Ok(one) => found.push(one),
             Err(CallError::NoObject { .. }) if args.ignore_not_found => {}
             Err(error) => {
-                complain(&error);
+                print_error(&error);
                 missing = true;
             }
         }

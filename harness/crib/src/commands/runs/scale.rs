@@ -1,6 +1,6 @@
 //! `crib scale`: sets the number of pods of a Deployment or similar object, as `kubectl scale` does.
 
-use crib_base::report::complain;
+use crib_base::report::print_error;
 use crib_base::run_socket::{Request, Scale};
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ScaleArgs) -> Result<Exit, CallError> {
         match scale(args, &all, &found) {
             Ok(()) => print(&format!("{name} scaled"))?,
             Err(error @ CallError::Denied(_)) => {
-                complain(&error);
+                print_error(&error);
                 failed = true;
             }
             Err(error) => return Err(error),

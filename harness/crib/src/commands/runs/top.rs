@@ -81,8 +81,8 @@ pub(crate) async fn run(args: &TopArgs) -> Result<Exit, CallError> {
     }
     if before.is_empty() {
         match args.all_namespaces {
-            true => say("no resources found"),
-            false => say(&format!("no resources found in {} namespace", args.namespace)),
+            true => print_stderr("no resources found"),
+            false => print_stderr(&format!("no resources found in {} namespace", args.namespace)),
         }
         return Ok(Exit::Success);
     }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crib_base::report::complain;
+use crib_base::report::print_error;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
@@ -112,7 +112,7 @@ pub(crate) async fn run(args: &WaitArgs) -> Result<Exit, CallError> {
     let mut failed = false;
     let is_for_delete = args.conditions.contains(&Condition::Deleted);
     for error in missing.iter().filter(|_| !is_for_delete) {
-        complain(error);
+        print_error(error);
         failed = true;
     }
     if targets.is_empty() && missing.is_empty() && !is_for_delete {
@@ -125,7 +125,7 @@ pub(crate) async fn run(args: &WaitArgs) -> Result<Exit, CallError> {
                     print(&format!("{} condition met", target.resource.named(&target.name)))?;
                 }
                 Err(error @ CallError::Unmet(_)) => {
-                    complain(&error);
+                    print_error(&error);
                     failed = true;
                     break;
                 }

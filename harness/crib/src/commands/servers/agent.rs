@@ -7,7 +7,7 @@ use clap::Args;
 use crib_base::args::UnixEndpoint;
 use crib_base::exit::Exit;
 use crib_base::named_text;
-use crib_base::report::or_say;
+use crib_base::report::message_to_exit;
 
 mod cgroups;
 mod cluster;
@@ -61,9 +61,10 @@ pub(crate) struct AgentArgs {
 /// Runs until a signal. Must be called while the process has a single thread.
 pub(crate) fn run(args: AgentArgs) -> Result<Exit, Exit> {
     let file = args.config.as_deref().map(read_config).transpose();
-    let (document, unknown) = or_say(file, Exit::BadInput)?.unwrap_or_default();
+    let (document, unknown) = message_to_exit(file, Exit::BadInput)?.unwrap_or_default();
     let checked = kubelet_config::check(&document);
-    let checked = or_say(checked.map_err(|all| format!("--config: {all}")), Exit::BadInput)?;
+    let checked =
+        message_to_exit(checked.map_err(|all| format!("--config: {all}")), Exit::BadInput)?;
     Start::new(args.runtime_endpoint, args.settings, checked, unknown).run()
 }
 

@@ -13,7 +13,7 @@ use agent::local_node::kubelet_config::{self, label_problems};
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 use compact::Map;
 use crib_base::exit::Exit;
-use crib_base::report::{or_failed, or_say};
+use crib_base::report::{io_error_to_exit, message_to_exit};
 
 use super::agent::lock_file::LockFile;
 use super::agent::settings::Settings;
@@ -108,15 +108,15 @@ pub(crate) fn run(args: &KubeletArgs) -> Exit {
 }
 
 fn run_or_fail(args: &KubeletArgs) -> Result<Exit, Exit> {
-    if let Some(text) = or_say(version(args.version.as_deref()), Exit::Failed)? {
-        or_failed("write to standard output", io::stdout().write_all(text.as_bytes()))?;
+    if let Some(text) = message_to_exit(version(args.version.as_deref()), Exit::Failed)? {
+        io_error_to_exit("write to standard output", io::stdout().write_all(text.as_bytes()))?;
         return Ok(Exit::Success);
     }
-    let own = or_say(Own::read(&args.given), Exit::Failed)?;
-    let (document, unknown) = or_say(configuration::read(&args.given), Exit::Failed)?;
+    let own = message_to_exit(Own::read(&args.given), Exit::Failed)?;
+    let (document, unknown) = message_to_exit(configuration::read(&args.given), Exit::Failed)?;
     let checked = kubelet_config::check(&document);
     let failed = |all| format!("failed to validate the configuration: {all}");
-    let checked = or_say(checked.map_err(failed), Exit::Failed)?;
+    let checked = message_to_exit(checked.map_err(failed), Exit::Failed)?;
     let unused = flags().filter(|flag| args.given.contains_key(flag.name));
     let unused = unused.filter_map(|flag| match flag.target {
         Target::Unused(why) => Some(format!("--{} ({why})", flag.name)),

@@ -8,7 +8,7 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use crib_base::named_text;
-use crib_base::report::say;
+use crib_base::report::print_stderr;
 use proxy::{RecordedCall, RecordingError};
 
 use crate::client::CallError;
@@ -94,7 +94,7 @@ fn read_each(file: &Path, most: u64, take: impl FnMut(RecordedCall)) -> Result<(
         RecordingError::Line(error) => CallError::Usage(format!("{shown}: {error}")),
     })?;
     if is_cut {
-        say(&format!("{shown}: ignored the last line, which is incomplete"));
+        print_stderr(&format!("{shown}: ignored the last line, which is incomplete"));
     }
     Ok(())
 }

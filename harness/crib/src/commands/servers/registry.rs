@@ -9,7 +9,7 @@ use clap::Args;
 use crib_base::args::listen_address;
 use crib_base::exit::Exit;
 use crib_base::logging::{self, LogArgs};
-use crib_base::report::{event_loop, or_complain, or_failed, or_say};
+use crib_base::report::{error_to_exit, event_loop, io_error_to_exit, message_to_exit};
 use crib_base::signals::{Signals, end_of_stdin};
 use registry::{Auth, Registry};
 use tokio::runtime::Builder;
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &RegistryArgs) -> Result<Exit, Exit> {
 
 async fn serve(args: &RegistryArgs) -> Result<Exit, Exit> {
     // Before any resource exists that needs cleaning up.
-    let mut signals = or_failed("listen for signals", Signals::listen())?;
+    let mut signals = io_error_to_exit("listen for signals", Signals::listen())?;
     let mut options =
         Registry::with().listen(args.listen).auth(args.auth.clone().unwrap_or_default());
     if let Some(root) = &args.root {
@@ -76,7 +76,7 @@ async fn serve(args: &RegistryArgs) -> Result<Exit, Exit> {
     if args.tls {
         options = options.tls();
     }
-    let registry = or_complain(options.start().await, Exit::NoRuntime)?;
+    let registry = error_to_exit(options.start().await, Exit::NoRuntime)?;
     let ended = serve_images(args, &registry, &mut signals).await;
     registry.stop().await;
     ended
@@ -96,11 +96,11 @@ async fn serve_images(
                 return Ok(Exit::Success);
             }
         };
-        for name in or_complain(loaded, Exit::BadInput)? {
+        for name in error_to_exit(loaded, Exit::BadInput)? {
             tracing::info!(image = name, from = %path.display(), "loaded");
         }
     }
-    or_say(announce(args, registry), Exit::NoRuntime)?;
+    message_to_exit(announce(args, registry), Exit::NoRuntime)?;
     let closed = async {
         match args.until_stdin_closes {
             true => end_of_stdin().await,

@@ -12,7 +12,9 @@ use crib_base::exit::Exit;
 use crib_base::limits::{self, ensure_threads};
 use crib_base::live;
 use crib_base::logging::{self, LogArgs};
-use crib_base::report::{complain, event_loop, or_complain, or_failed, or_say};
+use crib_base::report::{
+    error_to_exit, event_loop, io_error_to_exit, message_to_exit, print_error,
+};
 use crib_run::{REMOVING, RunLock, remove_root};
 use image::NamedScript;
 use nix::unistd::Gid;
@@ -107,13 +109,13 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     }
     logging::to_stderr(args.log);
     let file = args.config.as_deref().map_or_else(|| Ok(File::default()), File::read);
-    let file = or_complain(file, Exit::BadInput)?;
-    or_complain(runtime_fake::ensure_host_files(), Exit::NoRuntime)?;
-    or_complain(runtime_fake::raise_open_files(), Exit::NoRuntime)?;
+    let file = error_to_exit(file, Exit::BadInput)?;
+    error_to_exit(runtime_fake::ensure_host_files(), Exit::NoRuntime)?;
+    error_to_exit(runtime_fake::raise_open_files(), Exit::NoRuntime)?;
     let root = nix::unistd::geteuid().is_root();
     let state_dir = args.state_dir.clone().map_or_else(|| default_dir("crib"), Ok);
     let remedy = |problem| format!("{problem}: set a directory for state with --state-dir");
-    let state_dir = or_say(state_dir.map_err(remedy), Exit::BadInput)?;
+    let state_dir = message_to_exit(state_dir.map_err(remedy), Exit::BadInput)?;
     // Keepers change their working directory, and receive paths below this one.
     let state_dir = std::path::absolute(&state_dir).unwrap_or(state_dir);
     let endpoint = args.listen.clone().unwrap_or_else(|| {
@@ -122,15 +124,15 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
         default_listen(root, runtime_dir.as_deref(), &temp_dir(), uid)
     });
     let entered = runtime_fake::enter(args.isolation, Some(&state_dir));
-    let EnteredIsolation { isolation, reason } = or_complain(entered, Exit::NoRuntime)?;
+    let EnteredIsolation { isolation, reason } = error_to_exit(entered, Exit::NoRuntime)?;
     // Held until the end, so that no other process removes the directory first.
     let _lock = args.remove_at_end.as_deref().and_then(|dir| RunLock::share(dir).ok());
     let group = args.socket_group.as_deref().map(|name| group_here(group_of(name)?, isolation));
-    let group = or_say(group.transpose(), Exit::BadInput)?;
+    let group = message_to_exit(group.transpose(), Exit::BadInput)?;
     let ephemeral = args.ephemeral || args.until_stdin_closes;
     let bound = runtime_fake::max_shutdown_duration(ephemeral);
-    or_say(ensure_threads(THREADS), Exit::NoRuntime)?;
-    let shutdown = or_failed("listen for signals", shutdown::on_signal(bound))?;
+    message_to_exit(ensure_threads(THREADS), Exit::NoRuntime)?;
+    let shutdown = io_error_to_exit("listen for signals", shutdown::on_signal(bound))?;
     if args.until_stdin_closes {
         stop_at_end_of_stdin(&shutdown, bound);
     }
@@ -138,7 +140,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     tokio.worker_threads(2).on_thread_start(runtime_fake::take_short_turns);
     let tokio = event_loop(&mut tokio, 0)?;
     // Bound as late as possible: after this, only serving can fail, which removes the socket.
-    let listener = or_complain(listen(endpoint.path(), group), Exit::NoRuntime)?;
+    let listener = error_to_exit(listen(endpoint.path(), group), Exit::NoRuntime)?;
     let entry = match &args.live_dir {
         Some(directory) => live::Entry::add(directory, &endpoint)
             .inspect_err(|error| {
@@ -179,12 +181,12 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
         let _ = writeln!(std::io::stdout(), "{REMOVING}");
     }
     if ephemeral && let Err(error) = runtime_fake::delete_trash(&state_dir) {
-        complain(&error);
+        print_error(&error);
     }
     if let Some(dir) = &args.remove_at_end
         && let Err(error) = remove_root(dir)
     {
-        complain(&error);
+        print_error(&error);
     }
     ended
 }
@@ -228,7 +230,7 @@ async fn serve(
     shutdown: CancellationToken,
 ) -> Result<Exit, Exit> {
     let listener = tokio::net::UnixListener::from_std(listener);
-    let listener = or_failed(&format!("listen on {endpoint}"), listener)?;
+    let listener = io_error_to_exit(&format!("listen on {endpoint}"), listener)?;
     let (state_dir, isolation) = (config.state_dir.display(), config.isolation);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint, %state_dir, %isolation, "starting");
     let serving = runtime_fake::serve(listener, config, shutdown.clone());
@@ -247,14 +249,14 @@ async fn serve(
             // The runtime was asked to end before it could answer; it still has to clean up.
             Err(_) if shutdown.is_cancelled() => serving.await,
             Err(error) => {
-                complain(&error);
+                print_error(&error);
                 shutdown.cancel();
                 let _ = serving.await;
                 return Err(Exit::NoRuntime);
             }
         },
     };
-    or_complain(ended, Exit::NoRuntime).map(|()| Exit::Success)
+    error_to_exit(ended, Exit::NoRuntime).map(|()| Exit::Success)
 }
 
 /// Uses a separate thread, because a blocking read of standard input cannot be cancelled; it ends with the process.

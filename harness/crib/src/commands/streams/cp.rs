@@ -103,7 +103,7 @@ pub(crate) async fn run(args: &CpArgs) -> Result<Exit, CallError> {
 
 /// Prints what was skipped.
 fn told(notes: Vec<String>) -> Exit {
-    notes.iter().for_each(|note| say(&format!("skipped {note}")));
+    notes.iter().for_each(|note| print_stderr(&format!("skipped {note}")));
     Exit::Success
 }
 

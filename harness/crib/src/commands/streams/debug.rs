@@ -109,7 +109,7 @@ pub(crate) async fn run(args: &DebugArgs) -> Result<Exit, CallError> {
     match started(cri, &uid, &name).await? {
         Started::Runs(id) => {
             if args.interactive && args.tty && !args.quiet {
-                say("if there is no prompt, press enter");
+                print_stderr("if there is no prompt, press enter");
             }
             attach::to(cri, id, args.interactive, args.tty, args.streaming).await
         }
@@ -171,7 +171,7 @@ async fn started(cri: &Cri, uid: &str, name: &str) -> Result<Started, CallError>
             Seen::Started(started) => return Ok(started),
             Seen::Waiting(Some(why)) => {
                 if said.insert(why.clone()) {
-                    say(&format!("container {name} is waiting: {why}"));
+                    print_stderr(&format!("container {name} is waiting: {why}"));
                 }
             }
             Seen::Waiting(None) => {}

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::task::Poll;
 
-use crib_base::report::complain;
+use crib_base::report::print_error;
 
 use crate::client::completion;
 use crate::client::containers::{self, ContainerFilterArgs, FILTERS, Listed};
@@ -95,7 +95,7 @@ pub(crate) async fn run(args: &ExecArgs) -> Result<Exit, CallError> {
     };
     match exit {
         Err(error) if args.ignore_errors => {
-            complain(&error);
+            print_error(&error);
             Ok(Exit::Success)
         }
         Ok(Exit::Remote(_)) if args.ignore_errors => Ok(Exit::Success),
@@ -143,7 +143,7 @@ async fn in_selected(all: &[Cri], args: &ExecArgs) -> Result<Exit, CallError> {
         ended.into_iter().filter(|one| !matches!(one, Ok(Exit::Success | Exit::Remote(0))));
     let failed: Vec<_> = failed.collect();
     // The caller reports the first error.
-    failed.iter().skip(1).filter_map(|one| one.as_ref().err()).for_each(|error| complain(error));
+    failed.iter().skip(1).filter_map(|one| one.as_ref().err()).for_each(|error| print_error(error));
     failed.into_iter().next().unwrap_or(Ok(Exit::Success))
 }
 

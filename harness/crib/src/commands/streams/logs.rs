@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crib_base::report::complain;
+use crib_base::report::print_error;
 
 use super::exec::join_all;
 use crate::client::completion;
@@ -127,7 +127,7 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
     let mut containers = meant(args, &all, &search)?;
     if containers.is_empty() {
         let namespace = args.namespace.as_deref().unwrap_or("default");
-        say(&format!("no resources found in {namespace} namespace"));
+        print_stderr(&format!("no resources found in {namespace} namespace"));
         return Ok(Exit::Success);
     }
     if let [_] = containers.as_slice() {
@@ -150,7 +150,7 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
             Ok(()) => {}
             Err(error @ CallError::Output(_)) => return Err(error),
             Err(error) => {
-                complain(&error);
+                print_error(&error);
                 failed = true;
             }
         }
@@ -177,7 +177,7 @@ fn meant<'a>(
             let best: Option<&RunPod<'_>> = pods.first();
             if let Some(best) = best.filter(|_| pods.len() > 1) {
                 let (count, name) = (pods.len(), metadata(&best.object, "name"));
-                say(&format!("Found {count} pods, using pod/{name}"));
+                print_stderr(&format!("Found {count} pods, using pod/{name}"));
             }
             vec![object.best_of(pods)?]
         }

@@ -140,7 +140,7 @@ pub(crate) async fn run(args: &PortForwardArgs) -> Result<Exit, CallError> {
                 running.spawn(tasks::boxed(async move {
                     // A lost connection is reported below, once for all ports.
                     if let Err(ForwardError::Refused(complaint)) = carried.await {
-                        say(&format!("port {port}: {complaint}"));
+                        print_stderr(&format!("port {port}: {complaint}"));
                     }
                 }));
             }
@@ -178,7 +178,7 @@ async fn to_object(all: Arc<Vec<Cri>>, args: &PortForwardArgs) -> Result<Exit, C
                 let (all, destination) = (all.clone(), destination.clone());
                 running.spawn(tasks::boxed(async move {
                     if let Err(error) = destination.carry(&all, socket, port).await {
-                        say(&format!("port {port}: {}", chain(&error)));
+                        print_stderr(&format!("port {port}: {}", chain(&error)));
                     }
                 }));
             }
@@ -255,7 +255,7 @@ async fn accept(listener: TcpListener, port: u16, accepted: mpsc::Sender<(TcpStr
                 }
             }
             Err(error) => {
-                say(&format!("failed to accept a connection: {error}"));
+                print_stderr(&format!("failed to accept a connection: {error}"));
                 // The process may be out of descriptors until other connections are closed.
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }

@@ -12,7 +12,7 @@ use crate::objects::kinds::{Resource, Wanted, wanted};
 use crate::objects::metadata;
 use crate::template::TemplateError;
 use crib_base::exit::Exit;
-use crib_base::report::say;
+use crib_base::report::print_stderr;
 
 /// Prints objects one after another.
 struct Rows<'a> {
@@ -45,7 +45,7 @@ async fn show(args: &GetArgs, mut watch: RunWatch) -> Result<Exit, CallError> {
         },
     };
     if args.sort_by.is_some() {
-        say("warning: --watch requested, --sort-by will be ignored");
+        print_stderr("warning: --watch requested, --sort-by will be ignored");
     }
     let wide = matches!(args.output, Some(OutputFormat::Wide));
     let several_runs = watch.runs().len() > 1;

@@ -24,7 +24,7 @@ use crib_base::dirs::default_dir;
 use crib_base::exit::Exit;
 use crib_base::logging::{self, LogArgs, LogLevel};
 use crib_base::pod_dialer::PodDialer;
-use crib_base::report::{event_loop, or_complain, or_failed, or_say};
+use crib_base::report::{error_to_exit, event_loop, io_error_to_exit, message_to_exit};
 use crib_base::service_stream::Tables;
 use crib_base::{limits, volumes_in_memory};
 use csi::CsiDrivers;
@@ -97,35 +97,35 @@ impl Start {
             let fields = words.join(", ");
             tracing::warn!(fields, "{message}");
         }
-        let endpoint = or_say(endpoint_of(endpoint, &file), Exit::BadInput)?;
-        or_say(process::check(&file), Exit::BadInput)?;
-        let own_cgroup = or_say(process::own_cgroup(&file), Exit::BadInput)?;
-        let watchdog = or_say(Watchdog::from_environment(), Exit::BadInput)?;
+        let endpoint = message_to_exit(endpoint_of(endpoint, &file), Exit::BadInput)?;
+        message_to_exit(process::check(&file), Exit::BadInput)?;
+        let own_cgroup = message_to_exit(process::own_cgroup(&file), Exit::BadInput)?;
+        let watchdog = message_to_exit(Watchdog::from_environment(), Exit::BadInput)?;
         let node_name = settings.node.node_name.clone();
         let node_name = node_name.unwrap_or_else(crib_base::node::node_name);
         let sources = settings.source.sources(&file, &node_name, settings.cluster.joins());
-        let sources = or_say(sources, Exit::BadInput)?;
-        or_say(settings.cluster.check(), Exit::BadInput)?;
+        let sources = message_to_exit(sources, Exit::BadInput)?;
+        message_to_exit(settings.cluster.check(), Exit::BadInput)?;
         let root_dir = settings.root_dir.clone().map_or_else(|| default_dir("crib-agent"), Ok);
         let remedy = |problem| format!("{problem}: set a directory for volumes with --root-dir");
-        let root_dir = absolute(or_say(root_dir.map_err(remedy), Exit::BadInput)?);
+        let root_dir = absolute(message_to_exit(root_dir.map_err(remedy), Exit::BadInput)?);
         // The directory must be private, because containers may create set-user-ID programs in volumes.
-        or_complain(file_tree::private::make(&root_dir), Exit::NoRuntime)?;
-        let agent_id = or_complain(agent_id(&settings, &root_dir), Exit::BadInput)?;
+        error_to_exit(file_tree::private::make(&root_dir), Exit::NoRuntime)?;
+        let agent_id = error_to_exit(agent_id(&settings, &root_dir), Exit::BadInput)?;
         let configured = config(&settings, &file, root_dir.clone(), node_name, agent_id);
-        let (mut config, objects) = or_say(configured, Exit::BadInput)?;
+        let (mut config, objects) = message_to_exit(configured, Exit::BadInput)?;
         config.volumes_in_memory = Some(volumes_in_memory::maker());
         // In rootless mode, containers create files with subordinate ids, which can be removed only inside a user namespace with
         // these ids.
         if !nix::unistd::geteuid().is_root() {
             let entered = runtime_fake::enter(IsolationRequest::Auto, Some(&root_dir));
-            or_complain(entered, Exit::NoRuntime)?;
+            error_to_exit(entered, Exit::NoRuntime)?;
         }
         process::set(&file);
         let held = settings.lock_file.as_ref().map(LockFile::hold).transpose();
-        let held = or_complain(held, Exit::NoRuntime)?;
-        let _sole = or_complain(lock(&root_dir), Exit::NoRuntime)?;
-        let shutdown = or_failed("listen for signals", shutdown::on_signal(LONGEST_END))?;
+        let held = error_to_exit(held, Exit::NoRuntime)?;
+        let _sole = error_to_exit(lock(&root_dir), Exit::NoRuntime)?;
+        let shutdown = io_error_to_exit("listen for signals", shutdown::on_signal(LONGEST_END))?;
         heap::share();
         // A single thread: moving tasks between threads costs a fifth more CPU time and a fifth more memory. Operations that may
         // take long run on separate threads.
@@ -288,7 +288,7 @@ impl Serving<'_> {
             connected = self.connect() => connected,
             () = shutdown.cancelled() => return Err(Exit::Interrupted),
         };
-        let cri = or_complain(connected, Exit::NoRuntime)?;
+        let cri = error_to_exit(connected, Exit::NoRuntime)?;
         // The runtime's cgroup driver takes precedence over the configured one, as in a kubelet.
         if let Ok(Some(driver)) = cri.cgroup_driver().await {
             if config.cgroups.per_qos && driver != config.cgroups.driver {
@@ -300,15 +300,16 @@ impl Serving<'_> {
             config.cgroups.driver = driver;
         }
         let sockets = settings.show.bind(file, settings.cluster.joins(), settings.as_kubelet).await;
-        let sockets = or_say(sockets, Exit::BadInput)?;
+        let sockets = message_to_exit(sockets, Exit::BadInput)?;
         self.announce(&config, cri.as_ref()).await;
         let bootstrap = settings.cluster.bootstrap(&config);
-        let client = or_say(settings.cluster.client(file, bootstrap.as_ref()), Exit::BadInput)?;
+        let client =
+            message_to_exit(settings.cluster.client(file, bootstrap.as_ref()), Exit::BadInput)?;
         let joins = settings.cluster.joins();
         let signed = settings.cluster.signed(file, &config).filter(|_| joins);
         let pki = settings.cluster.cert_dir(&config);
         let server = settings.server.bind(file, joins, &config, &pki, signed).await;
-        let (server, port) = or_say(server, Exit::BadInput)?.unzip();
+        let (server, port) = message_to_exit(server, Exit::BadInput)?.unzip();
         let shown = self.in_use();
         let configz =
             server.as_ref().map(|server| server.configz(&config, &shown, sockets.ports()));
@@ -336,7 +337,7 @@ impl Serving<'_> {
         let volume_drivers =
             drivers.clone().map(|drivers| Arc::new(drivers) as Arc<dyn VolumeDrivers>);
         let claims = node.as_ref().map(|node| NodeClaims::open(&config.root_dir, node.claims()));
-        let claims = or_say(claims.transpose(), Exit::BadInput)?;
+        let claims = message_to_exit(claims.transpose(), Exit::BadInput)?;
         let in_cluster = node.as_ref().map(ClusterNode::view);
         let cluster: Arc<dyn Cluster> = match (node, settings.source.objects.clone()) {
             (Some(node), _) => Arc::new(node),
@@ -347,14 +348,14 @@ impl Serving<'_> {
                     () = shutdown.cancelled() => return Err(Exit::Interrupted),
                 };
                 let read = read.map_err(|error| format!("--objects: {error}"));
-                Arc::new(or_say(read, Exit::BadInput)?)
+                Arc::new(message_to_exit(read, Exit::BadInput)?)
             }
             (None, None) => Arc::new(Standalone::new(Arc::new(ObjectStore::new(objects)))),
         };
         let managed = managers::Settings::of(&config, file, machine.kernel().capacity);
-        or_say(NodeManagers::migrate(&managed, cri.as_ref()).await, Exit::BadInput)?;
+        message_to_exit(NodeManagers::migrate(&managed, cri.as_ref()).await, Exit::BadInput)?;
         let managers = NodeManagers::open(&managed, Arc::clone(&cri));
-        let managers = or_say(managers, Exit::BadInput)?;
+        let managers = message_to_exit(managers, Exit::BadInput)?;
         let of_drivers = drivers.as_ref().map(CsiDrivers::plugin_handler);
         let of_claims = claims.as_ref().map(NodeClaims::plugin_handler);
         let handlers = of_drivers.into_iter().chain(of_claims).chain(managers.plugin_handler());
@@ -367,7 +368,7 @@ impl Serving<'_> {
             dialer: Arc::new(PodDialer::new(self.endpoint.path())),
             machine,
             managers: Arc::new(managers.clone()),
-            node: or_say(process::node_parts(&config, claims.clone()), Exit::BadInput)?,
+            node: message_to_exit(process::node_parts(&config, claims.clone()), Exit::BadInput)?,
             sources,
             drivers: volume_drivers.clone(),
         };
@@ -400,7 +401,7 @@ impl Serving<'_> {
         systemd::notify("STOPPING=1");
         tracing::info!("stopping; the pods keep running");
         agent.stop().await;
-        or_say(ended, Exit::BadInput)
+        message_to_exit(ended, Exit::BadInput)
     }
 
     /// The effective configuration: the file with the values of flags and of the machine, except fields that the agent's own

@@ -1,7 +1,7 @@
 //! `crib proxy ctl`: lists and changes the rules of a running proxy.
 
 use crib_base::args::UnixEndpoint;
-use crib_base::report::complain;
+use crib_base::report::print_error;
 use proxy::Fault;
 use proxy::control::{Request, ask};
 
@@ -71,7 +71,7 @@ pub(super) async fn run(args: &CtlArgs) -> Result<Exit, CallError> {
     let rules = match ask(args.control.path(), &request).await {
         Ok(rules) => rules,
         Err(error) => {
-            complain(&error);
+            print_error(&error);
             return Ok(Exit::Failed);
         }
     };

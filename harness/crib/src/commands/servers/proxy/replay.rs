@@ -65,7 +65,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<Exit, CallError> {
     print(&format!("listening on {}", args.listen))?;
     loop {
         tokio::select! {
-            mismatch = replay.next_mismatch() => say(&escape_control(&mismatch)),
+            mismatch = replay.next_mismatch() => print_stderr(&escape_control(&mismatch)),
             _ = signals.next() => return Ok(Exit::Success),
         }
     }
