@@ -333,7 +333,7 @@ impl Runtime {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.ask_to_end();
             if daemon.process.wait_blocking(REMOVAL).is_none() {
-                problems.push("the runtime did not end when it was asked to".to_owned());
+                problems.push("the runtime did not exit after SIGTERM".to_owned());
             }
         }
         if let Err(problem) = self.sweep(&root) {

@@ -64,7 +64,7 @@ pub enum DialError {
     )]
     Url(String),
     /// The server did not respond, or closed the connection.
-    #[error("failed to speak to the stream server at {host}")]
+    #[error("failed to communicate with the stream server at {host}")]
     Io {
         /// The server's address.
         host: String,

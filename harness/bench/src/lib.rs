@@ -63,7 +63,7 @@ pub use statistics::{Interval, Summary, ratio, summary};
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// A runtime does not respond.
-    #[error("the runtime at {endpoint} does not answer Version: {}", status.message())]
+    #[error("the runtime at {endpoint} does not respond to Version: {}", status.message())]
     NoRuntime {
         /// Its socket.
         endpoint: String,
@@ -71,7 +71,7 @@ pub enum BenchError {
         status: Box<Status>,
     },
     /// There is no image for the containers.
-    #[error("there is no image for containers: {0}")]
+    #[error("no image for containers is available: {0}")]
     NoImage(String),
     /// A call failed.
     #[error("{call} failed at {endpoint}: {}", status.message())]

@@ -220,7 +220,7 @@ mod tests {
     #[case(Some("pass"), Some("diverges"), Some(Change::Changed))]
     #[case(None, Some("pass"), Some(Change::Added))]
     #[case(Some("fail"), None, Some(Change::Removed))]
-    fn results_tell_change(
+    fn change_follows_from_results(
         #[case] old: Option<&str>,
         #[case] new: Option<&str>,
         #[case] expected: Option<Change>,

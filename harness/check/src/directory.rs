@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_user_made_neither_holds_up_nor_is_removed() {
+    fn directory_of_other_user_is_skipped_and_kept() {
         let temporary = tempfile::tempdir().unwrap();
         let planted = temporary.path().join("crib-check-64ab-12-0");
         std::fs::create_dir(&planted).unwrap();

@@ -58,7 +58,7 @@
 //! | `running` | runs rules in parallel: `run`, `prepare`, `pace` (concurrency, timeouts), `cleanup`, `dead_runs` |
 //! | `directory`, `restart` | the directory of a run with its lock; restarts of the runtime |
 //! | `images`, `cgroup` | the images and the cgroups of the rules |
-//! | `numbers`, `held` | whether two measurements agree; whether processes of a container are alive |
+//! | `numbers`, `fifo` | whether two measurements agree; whether processes of a container are alive |
 //! | `baseline` ◆ | the expected failures of a runtime |
 //! | `report` ◆ | reports: text, HTML, JSON, JUnit, SARIF; `tests/cli/tools/pages.rs` opens the page in a browser |
 //! | `compare` ◆ | the differences between two reports |
@@ -72,7 +72,7 @@ pub mod compare;
 mod context;
 mod directory;
 mod document;
-mod held;
+mod fifo;
 mod images;
 mod numbers;
 pub mod outcome;

@@ -141,7 +141,7 @@ pub fn ensure(holds: bool, what: &str, expected: &str, seen: impl Debug) -> Verd
 pub fn refused<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict<Status> {
     match answer {
         Err(status) if !matches!(status.code(), Code::Unavailable | Code::Unimplemented) => {
-            has_words(what, &status)?;
+            has_message(what, &status)?;
             Ok(status)
         }
         Err(status) => Err(status.into()),
@@ -150,7 +150,7 @@ pub fn refused<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict<Statu
 }
 
 /// Fails if an error message has no letters: users see the message in the events of a pod.
-pub(crate) fn has_words(what: &str, status: &Status) -> Verdict {
+pub(crate) fn has_message(what: &str, status: &Status) -> Verdict {
     match status.message().contains(char::is_alphabetic) {
         true => Ok(()),
         false => {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_without_words_fails() {
+    fn refusal_without_message_fails() {
         for message in ["", " \n", "17"] {
             let outcome = refused("x", Err::<(), _>(Status::not_found(message)));
             assert!(matches!(outcome, Err(Outcome::Fail { .. })), "{outcome:?}");

@@ -10,7 +10,7 @@ pub(crate) use tonic::{Code, Status};
 
 pub(crate) use crate::context::Context;
 pub(crate) use crate::outcome::{
-    Outcome, Verdict, diverges, ensure, equal, equal_output, failed, has_words, includes, joined,
+    Outcome, Verdict, diverges, ensure, equal, equal_output, failed, has_message, includes, joined,
     present, refused, refused_with, skipped, unsupported,
 };
 pub(crate) use crate::rule::sources::*;

@@ -74,10 +74,10 @@ impl Options {
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The runtime does not respond.
-    #[error("the runtime does not answer Version: {}", .0.message())]
+    #[error("the runtime does not respond to Version: {}", .0.message())]
     NoRuntime(Box<Status>),
     /// There is no image for the containers.
-    #[error("there is no image for containers: {0}")]
+    #[error("no image for containers is available: {0}")]
     NoImage(String),
     /// The check was interrupted.
     #[error("interrupted before the first rule")]

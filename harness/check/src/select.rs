@@ -74,7 +74,7 @@ mod tests {
     #[case("must", "sandbox", "CRI-CTR-001")]
     #[case("StopContainer stoppodsandbox", "", "CRI-CTR-002 CRI-SBX-001")]
     #[case("kubelet", "kubelet", "")]
-    fn words_choose_rules(#[case] select: &str, #[case] skip: &str, #[case] expected: &str) {
+    fn selectors_choose_rules(#[case] select: &str, #[case] skip: &str, #[case] expected: &str) {
         let words =
             |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
         let chosen = choose(&[&A, &B, &C], &words(select), &words(skip)).unwrap();
@@ -86,7 +86,7 @@ mod tests {
     #[case("CRI-X")]
     #[case("")]
     #[case("container-x")]
-    fn word_without_rule_is_an_error(#[case] word: &str) {
+    fn selector_without_rule_is_an_error(#[case] word: &str) {
         let error = choose(&[&A], &[], &[word.to_owned()]).unwrap_err();
         assert_eq!(error, NoSuchRule(word.to_owned()));
     }

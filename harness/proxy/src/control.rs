@@ -73,7 +73,7 @@ enum Answer {
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// Communication over the socket failed.
-    #[error("failed to ask the proxy at {}", path.display())]
+    #[error("failed to query the proxy at {}", path.display())]
     Io {
         /// The socket.
         path: PathBuf,

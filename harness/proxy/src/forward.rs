@@ -63,7 +63,7 @@ pub(super) async fn connection(
     let (sender, upstream) = match shaken {
         Ok(shaken) => shaken,
         Err(error) => {
-            tracing::debug!(%error, "failed to speak HTTP/2 with runtime");
+            tracing::debug!(%error, "HTTP/2 handshake with the runtime failed");
             return;
         }
     };

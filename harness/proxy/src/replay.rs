@@ -175,7 +175,7 @@ async fn connection(stream: UnixStream, served: Arc<Served>) {
         .max_concurrent_streams(None)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = serving.await {
-        tracing::debug!(%error, "connection of client has broken");
+        tracing::debug!(%error, "client connection failed");
     }
 }
 

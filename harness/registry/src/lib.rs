@@ -417,7 +417,7 @@ async fn accept(
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     // The usual cause is that the process has no free descriptor: closing connections frees some.
-                    tracing::warn!(%error, "cannot take a connection");
+                    tracing::warn!(%error, "failed to accept a connection");
                     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                     continue;
                 }
@@ -431,7 +431,7 @@ async fn accept(
                 None => serve_connection(stream, server).await,
                 Some(acceptor) => match acceptor.accept(stream).await {
                     Ok(stream) => serve_connection(stream, server).await,
-                    Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(error) => tracing::debug!(%error, "TLS handshake failed"),
                 },
             }
         }));
@@ -448,7 +448,7 @@ async fn serve_connection(
     });
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
-        tracing::debug!(%error, "a connection broke off");
+        tracing::debug!(%error, "client connection failed");
     }
 }
 

@@ -78,7 +78,7 @@ pub enum LoadError {
         path: PathBuf,
     },
     /// One name was given for several images.
-    #[error("{path} has {count} images: one name does not fit them all")]
+    #[error("{path} has {count} images: load it without a name")]
     Several {
         /// The archive.
         path: PathBuf,

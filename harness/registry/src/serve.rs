@@ -76,7 +76,7 @@ impl Ask {
 
 /// The error that makes hyper close the connection.
 #[derive(Debug, thiserror::Error)]
-#[error("the registry closes the connection")]
+#[error("connection closed by the registry")]
 pub(super) struct Hangup;
 
 impl From<Infallible> for Hangup {

@@ -71,7 +71,7 @@ async fn runtime_that_never_answers_is_named() {
     let (_silent, endpoint) = silent(&place);
     let args = ["bench", "--runtime-endpoint", &endpoint, "--deadline", "1s"];
     let ended = place.crib(&args).await.exits(3);
-    ended.err_has("/silent does not answer Version: no answer within 1s");
+    ended.err_has("/silent does not respond to Version: no answer within 1s");
 }
 
 #[tokio::test]
@@ -287,7 +287,7 @@ async fn bench_without_runtime_exits_3_and_bad_options_exit_2() {
     let none = place.path("none");
     let args = ["bench", "--runtime-endpoint", &endpoint, "--vs", none.to_str().unwrap()];
     let ended = place.crib(&args).await.exits(3);
-    ended.err_has("does not answer Version");
+    ended.err_has("does not respond to Version");
     runtime.stop().await;
 }
 

@@ -75,7 +75,7 @@ async fn check_ends_when_its_runtime_is_gone() {
     pod_of_check(&trace).await;
     runtime.stop().await;
     let ended = check.end().await.exits(3);
-    ended.out_has("the runtime does not answer any more (");
+    ended.out_has("the runtime stopped responding (");
     proxy.stop().await;
 }
 

@@ -10,8 +10,8 @@ async fn check_without_answer_to_version_exits_3() {
     let (proxy, endpoint, _) = start_proxy(&place, &upstream, &["Version hang"]).await;
     let args = ["check", "--runtime-endpoint", &endpoint, "--deadline", "4s"];
     let ended = place.crib(&args).await.exits(3);
-    let waits = "waiting for an answer of the runtime call=\"Version\" within=4s";
-    let said = "the runtime does not answer Version: no answer to Version within 4 s";
+    let waits = "waiting for the runtime's response call=\"Version\" within=4s";
+    let said = "the runtime does not respond to Version: no answer to Version within 4 s";
     for said in [waits, said] {
         assert!(ended.err.contains(said), "{said}: {ended:?}");
     }

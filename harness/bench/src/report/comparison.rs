@@ -20,7 +20,7 @@ pub fn comparison(before: &Report, after: &Report, found: &Comparison) -> String
     if let Some(pace) = found.pace {
         let _ = writeln!(
             text,
-            "The kernel alone took {} times as long in the new one: what differs as much is the machine.",
+            "The kernel alone took {} times as long in the new benchmark: attribute differences of that size to the machine.",
             number(pace)
         );
     }

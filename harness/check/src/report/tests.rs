@@ -82,18 +82,18 @@ fn unequal(what: &str, expected: &str, seen: &str) -> Outcome {
 }
 
 #[test]
-fn same_differences_are_told_once_and_others_each() {
+fn equal_differences_are_reported_once_and_others_each() {
     let report = six_failures(|_| unequal("the stream", "to go on", "its end"));
     assert_eq!(repeated(&report).len(), 5);
-    let told =
+    let expected =
         "6 rules failed with one cause, the stream: expected to go on, seen its end\n  CRI-A-001, ";
-    assert!(causes(&report).contains(told), "{}", causes(&report));
+    assert!(causes(&report).contains(expected), "{}", causes(&report));
     let report = six_failures(|number| unequal("the label", "\"a\"", &format!("\"{number}\"")));
     assert_eq!(repeated(&report).len(), 0);
 }
 
 #[test]
-fn refusals_with_one_cause_are_told_once() {
+fn refusals_with_one_cause_are_reported_once() {
     let mut report = six_failures(|number| match number {
         5 => unequal("RunPodSandbox", "success", "Unknown: something else"),
         _ => unequal(
@@ -104,9 +104,9 @@ fn refusals_with_one_cause_are_told_once() {
     });
     let repeated: Vec<_> = repeated(&report).into_iter().collect();
     assert_eq!(repeated, ["CRI-A-002", "CRI-A-003", "CRI-A-004", "CRI-A-005"]);
-    let told = "5 rules failed with one cause, RunPodSandbox: Unknown: no pause image for \"pod-0\" of run-0\n  \
+    let expected = "5 rules failed with one cause, RunPodSandbox: Unknown: no pause image for \"pod-0\" of run-0\n  \
         CRI-A-001, CRI-A-002, CRI-A-003, CRI-A-004, CRI-A-005";
-    assert!(causes(&report).contains(told), "{}", causes(&report));
+    assert!(causes(&report).contains(expected), "{}", causes(&report));
     report.results.remove(1);
     assert_eq!(super::repeated(&report).len(), 0);
 }

@@ -33,7 +33,7 @@ pub fn line(result: &RuleResult) -> String {
 #[must_use]
 pub fn brief_failure(check: &str, result: &RuleResult) -> String {
     let calls = brief(&names(&result.calls));
-    told(
+    failure_text(
         check,
         result,
         brief,
@@ -46,10 +46,15 @@ pub fn brief_failure(check: &str, result: &RuleResult) -> String {
 pub fn failure(check: &str, result: &RuleResult) -> String {
     let calls: String =
         result.calls.iter().map(|call| format!("    {}\n", of_call(call))).collect();
-    told(check, result, str::to_owned, &format!("\n{calls}"))
+    failure_text(check, result, str::to_owned, &format!("\n{calls}"))
 }
 
-fn told(check: &str, result: &RuleResult, value: fn(&str) -> String, calls: &str) -> String {
+fn failure_text(
+    check: &str,
+    result: &RuleResult,
+    value: fn(&str) -> String,
+    calls: &str,
+) -> String {
     let rule = result.rule;
     let mut text =
         format!("{} ({}) fails after {:.1} s\n", rule.id, rule.severity, result.took.as_secs_f64());

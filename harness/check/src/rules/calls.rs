@@ -165,7 +165,7 @@ async fn containers_are_started_at_once(x: &Context, pod: Pod) -> Verdict {
     equal("the running containers of the sandbox", &listed, &ids.into_iter().collect())
 }
 
-async fn is_gone(x: &Context, id: &str) -> Verdict {
+async fn expect_removed(x: &Context, id: &str) -> Verdict {
     let status = refused("ContainerStatus", x.client.container(id).await)?;
     equal("the code of ContainerStatus", &status.code(), &Code::NotFound)?;
     equal("the removed container in ListContainers", &x.listed_container(id).await?, &None)
@@ -181,7 +181,7 @@ async fn container_is_removed_at_once(x: &Context, pod: Pod) -> Verdict {
     let refused = some_succeed("RemoveContainer", at_once(calls).await?)?;
     // Clients retry refused calls.
     x.client.remove(&id).await?;
-    is_gone(x, &id).await?;
+    expect_removed(x, &id).await?;
     none_refused(refused)
 }
 
@@ -198,7 +198,7 @@ async fn container_is_stopped_and_removed_at_once(x: &Context, id: String) -> Ve
         Ok(Err(error)) => return failed("StopContainer", "to return", error.to_string()),
         Err(_) => return failed("StopContainer of a removed container", "to return", "no answer"),
     }
-    is_gone(x, &id).await
+    expect_removed(x, &id).await
 }
 
 async fn pod_is_removed_at_once(x: &Context, pod: Pod) -> Verdict {
@@ -264,8 +264,9 @@ async fn commands_run_at_once(x: &Context, id: String) -> Verdict {
 }
 
 async fn grace_period_keeps_nothing_waiting(x: &Context, pod: Pod) -> Verdict {
-    let stubborn = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
-    let id = x.start_ready(&pod, x.script("c", stubborn)).await?;
+    let ignores_sigterm =
+        "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let id = x.start_ready(&pod, x.script("c", ignores_sigterm)).await?;
     let (client, stopped) = (x.client.clone(), id.clone());
     let stop = tasks::spawn(async move { client.stop(&stopped, 3600).await });
     x.logged(&pod, "asked").await?;

@@ -166,7 +166,7 @@ async fn remove_of_unknown_container_succeeds(x: &Context) -> Verdict {
     Ok(x.client.remove(&id).await?)
 }
 
-async fn gone(x: &Context, id: &str) -> Verdict {
+async fn expect_removed(x: &Context, id: &str) -> Verdict {
     equal("the removed container in the list", &x.listed_container(id).await?, &None)?;
     let answer = x.client.container(id).await;
     refused_with("ContainerStatus of a removed container", answer, Code::NotFound)
@@ -176,18 +176,18 @@ async fn removed_container_is_gone(x: &Context, pod: Pod) -> Verdict {
     let id = pod.start(x.script("c", "exit 0")).await?;
     x.exited(&id).await?;
     x.client.remove(&id).await?;
-    gone(x, &id).await
+    expect_removed(x, &id).await
 }
 
 async fn running_container_is_removed(x: &Context, id: String) -> Verdict {
     x.client.remove(&id).await?;
-    gone(x, &id).await
+    expect_removed(x, &id).await
 }
 
 async fn created_container_is_removed(x: &Context, pod: Pod) -> Verdict {
     let id = pod.create(x.forever("c")).await?;
     x.client.remove(&id).await?;
-    gone(x, &id).await
+    expect_removed(x, &id).await
 }
 
 async fn container_is_started_once(x: &Context, id: String) -> Verdict {
@@ -240,11 +240,11 @@ async fn never_ran(x: &Context, id: &str) -> Verdict {
     let status = x.client.container(id).await?;
     match status.state() {
         ContainerState::ContainerExited => {
-            let told = status.exit_code != 0
+            let has_failure = status.exit_code != 0
                 && !["", "Completed"].contains(&status.reason.as_str())
                 && status.finished_at > 0;
             let expected = "a nonzero exit code, a reason and a finish time";
-            ensure(told, "the status after a failed start", expected, &status)?;
+            ensure(has_failure, "the status after a failed start", expected, &status)?;
         }
         // Some runtimes keep it created.
         ContainerState::ContainerCreated => equal("started_at", &status.started_at, &0)?,

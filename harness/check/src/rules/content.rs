@@ -119,18 +119,18 @@ pub(crate) fn script(x: &Context, image: &str, text: &str) -> v1::ContainerConfi
     config
 }
 
-fn telling(image: ImageBuilder) -> ImageBuilder {
+fn with_command(image: ImageBuilder) -> ImageBuilder {
     let image = image.entrypoint(["/bin/sh", "/entry"]);
     image.cmd(["from", "image"])
 }
 
 async fn command_is_that_of_image(x: &Context) -> Verdict {
-    let image = image(x, "1", telling).await?;
+    let image = image(x, "1", with_command).await?;
     x.prints(of(x, &image), "the arguments", "from\nimage\n").await
 }
 
 async fn command_replaces_that_of_image(x: &Context) -> Verdict {
-    let image = image(x, "1", telling).await?;
+    let image = image(x, "1", with_command).await?;
     let mut config = of(x, &image);
     config.args = words(&["given"]);
     x.prints(config, "the arguments", "given\n").await?;

@@ -172,7 +172,9 @@ async fn live(x: &Context) -> Verdict<(Pod, String)> {
     Ok((pod, id))
 }
 
-async fn heard(x: &Context) -> Verdict<(Pod, String, Vec<ContainerEventResponse>)> {
+async fn run_and_collect_events(
+    x: &Context,
+) -> Verdict<(Pod, String, Vec<ContainerEventResponse>)> {
     let subscription = subscribe(x).await?;
     let (pod, id) = live(x).await?;
     let events = events_of(x, subscription, &[&pod.id, &id]).await?;
@@ -180,7 +182,7 @@ async fn heard(x: &Context) -> Verdict<(Pod, String, Vec<ContainerEventResponse>
 }
 
 async fn each_change_is_one_event(x: &Context) -> Verdict {
-    let (pod, id, events) = heard(x).await?;
+    let (pod, id, events) = run_and_collect_events(x).await?;
     let of = |id: &str, kind: ContainerEventType| ContainerEventResponse {
         container_id: id.to_owned(),
         container_event_type: kind.into(),
@@ -211,7 +213,7 @@ async fn every_subscriber_receives_every_event(x: &Context) -> Verdict {
 }
 
 async fn events_carry_statuses(x: &Context) -> Verdict {
-    let (pod, id, events) = heard(x).await?;
+    let (pod, id, events) = run_and_collect_events(x).await?;
     let Some((last, before)) = events.split_last() else {
         return failed("the events", "at least one", "none");
     };
@@ -250,7 +252,7 @@ async fn events_carry_statuses(x: &Context) -> Verdict {
 }
 
 async fn exit_event_carries_exit_code(x: &Context) -> Verdict {
-    let (_, id, events) = heard(x).await?;
+    let (_, id, events) = run_and_collect_events(x).await?;
     let stopped = events.iter().find(|event| kind(event) == (id.clone(), Stopped));
     let status =
         stopped.and_then(|event| event.containers_statuses.iter().find(|status| status.id == id));
@@ -260,7 +262,7 @@ async fn exit_event_carries_exit_code(x: &Context) -> Verdict {
 
 async fn event_times_do_not_go_back(x: &Context) -> Verdict {
     let before = now();
-    let (_, _, events) = heard(x).await?;
+    let (_, _, events) = run_and_collect_events(x).await?;
     let times: Vec<i64> = events.iter().map(|event| event.created_at).collect();
     // Clocks of one machine may differ in their resolution.
     let (first, last) = (before - 1_000_000_000, now() + 1_000_000_000);
@@ -384,13 +386,13 @@ async fn events_have_all_statuses(x: &Context) -> Verdict {
 pub(crate) const DELETION: &[Rule] = rules! {
     Should "CRI-EVT-011": "RemovePodSandbox sends one CONTAINER_DELETED_EVENT for each container that it removes.",
         CONTAINERD, tags ["evented-pleg"], calls [GetContainerEvents, RemovePodSandbox],
-        removed_sandbox_tells_of_its_containers, faults [
+        removed_sandbox_reports_its_containers, faults [
             "GetContainerEvents if container_event_type == \"CONTAINER_DELETED_EVENT\" lose",
             "GetContainerEvents if container_event_type == \"CONTAINER_DELETED_EVENT\" repeat",
         ];
 };
 
-async fn removed_sandbox_tells_of_its_containers(x: &Context) -> Verdict {
+async fn removed_sandbox_reports_its_containers(x: &Context) -> Verdict {
     let subscription = subscribe(x).await?;
     let pod = x.pod().await?;
     let ended = x.running(&pod).await?;

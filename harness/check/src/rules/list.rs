@@ -70,7 +70,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Should "CRI-CTR-046": "Lists and statuses of containers and sandboxes accept ids truncated to 13 characters, as crictl shows them.",
         CONTAINERD, tags ["crictl", "names"], calls [ListContainers, ContainerStatus, ListPodSandbox, PodSandboxStatus],
-        beginning_of_id_is_enough, faults [
+        id_prefix_is_accepted_in_filters, faults [
             "ContainerStatus answer NOT_FOUND",
             "PodSandboxStatus answer NOT_FOUND",
             "ListContainers drop containers",
@@ -270,7 +270,7 @@ async fn parts_of_container_filter_are_all_met(x: &Context) -> Verdict {
 /// The length of the ids that crictl shows.
 const SHOWN: usize = 13;
 
-async fn beginning_of_id_is_enough(x: &Context) -> Verdict {
+async fn id_prefix_is_accepted_in_filters(x: &Context) -> Verdict {
     let (pod, [first, _]) = two_containers(x).await?;
     let short = |id: &str| id.get(..SHOWN).unwrap_or(id).to_owned();
     let filter = ContainerFilter { id: short(&first), ..Default::default() };

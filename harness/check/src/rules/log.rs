@@ -8,7 +8,7 @@ use std::path::Path;
 
 use harness::cri_log::{self, Stream};
 
-use crate::held;
+use crate::fifo;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Must "CRI-LOG-002": "Log entries distinguish standard output from standard error, and each stream keeps its order.",
         LOGS, tags ["kubelet"], calls [CreateContainer],
-        streams_are_told_apart, faults ["CreateContainer request set config.tty true"];
+        streams_are_distinguished, faults ["CreateContainer request set config.tty true"];
     Must "CRI-LOG-003": "Long lines and a last line without a newline are logged completely, in partial entries of at most 16 KiB.",
         LOGS, tags ["kubelet"], calls [CreateContainer],
         long_and_last_lines_are_whole, faults [
@@ -98,7 +98,7 @@ async fn lines_are_entries(x: &Context) -> Verdict {
     ensure(times.is_sorted() && times.len() == 3, "the times", "in order", times)
 }
 
-async fn streams_are_told_apart(x: &Context) -> Verdict {
+async fn streams_are_distinguished(x: &Context) -> Verdict {
     let log = log_of(x, "echo o1; echo e1 >&2; echo o2; echo e2 >&2").await?;
     let lines = cri_log::lines(&log);
     for (stream, expected) in [(Stream::Stdout, ["o1", "o2"]), (Stream::Stderr, ["e1", "e2"])] {
@@ -158,7 +158,7 @@ async fn log_is_complete_at_exit(x: &Context) -> Verdict {
         .map_err(|error| Outcome::Skipped(format!("no directory to mount: {error}")))?;
     // Without namespaces a container sees the host's files at their own paths.
     let seen = match x.needs_namespaces() {
-        Ok(()) => Path::new(held::DIRECTORY),
+        Ok(()) => Path::new(fifo::DIRECTORY),
         Err(_) => directory.as_path(),
     };
     let script = format!(

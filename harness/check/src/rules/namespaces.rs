@@ -87,7 +87,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Should "CRI-NSP-012": "A container has the pod's hostname in HOSTNAME and in /etc/hostname.",
         CONTAINERD, tags ["namespaces", "files"], calls [RunPodSandbox, CreateContainer],
-        host_name_is_told given [namespaces], faults [
+        host_name_is_reported given [namespaces], faults [
             "RunPodSandbox request set config.hostname \"other\"",
             "CreateContainer request set config.envs [{\"key\": \"HOSTNAME\", \"value\": \"eA==\"}]",
         ];
@@ -308,7 +308,7 @@ async fn shared_memory_is_of_pod(x: &Context) -> Verdict {
     equal("the file in another pod", seen.as_str(), "nothing\n")
 }
 
-async fn host_name_is_told(x: &Context) -> Verdict {
+async fn host_name_is_reported(x: &Context) -> Verdict {
     let output = x.output(x.script("c", "echo $HOSTNAME; cat /etc/hostname")).await?;
     equal("HOSTNAME and /etc/hostname", output.as_str(), "checked\nchecked\n")
 }

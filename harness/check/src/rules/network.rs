@@ -67,7 +67,7 @@ pub(crate) async fn address(x: &Context, pod: &Pod) -> Verdict<Ipv4Addr> {
 }
 
 /// A server's answer to a client in a container, or the client's error.
-pub(crate) async fn asked(
+pub(crate) async fn response_in_container(
     x: &Context,
     id: &str,
     address: Ipv4Addr,
@@ -82,18 +82,18 @@ pub(crate) async fn asked(
     let answer = x.client.exec(id, ["/bin/sh", "-c", &script], 20).await?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match (answer.exit_code, text(&answer.stdout)) {
-        (0, said) if said == "no perl\n" => {
+        (0, output) if output == "no perl\n" => {
             skipped("the image has no perl, which the client needs")
         }
-        (0, said) => Ok(Ok(said)),
+        (0, output) => Ok(Ok(output)),
         _ => Ok(Err(text(&answer.stderr))),
     }
 }
 
 /// The answer of the server in a pod to a client in a container.
-async fn heard(x: &Context, id: &str, address: Ipv4Addr) -> Verdict<String> {
-    match asked(x, id, address, PORT).await? {
-        Ok(said) => Ok(said),
+async fn expect_response(x: &Context, id: &str, address: Ipv4Addr) -> Verdict<String> {
+    match response_in_container(x, id, address, PORT).await? {
+        Ok(response) => Ok(response),
         Err(why) => failed(format!("a connection to {address}:{PORT}"), "an answer", why),
     }
 }
@@ -109,14 +109,14 @@ async fn pod_is_reached_at_its_address(x: &Context) -> Verdict {
         (&here, other, "hello from second\n"),
         (&here, at, "hello from first\n"),
     ] {
-        let text = heard(x, from, to).await?;
+        let text = expect_response(x, from, to).await?;
         equal(&format!("the server at {to}"), text.as_str(), expected)?;
     }
     Ok(())
 }
 
 /// The answer of the server behind a port of this host.
-pub(crate) async fn said(address: Ipv4Addr, port: u16) -> std::io::Result<String> {
+pub(crate) async fn response_on_host(address: Ipv4Addr, port: u16) -> std::io::Result<String> {
     let mut text = String::new();
     let mut stream = TcpStream::connect((address, port)).await?;
     stream.shutdown().await?;
@@ -137,14 +137,18 @@ async fn host_port_leads_to_pod(x: &Context) -> Verdict {
     serve(x, &pod, "pod").await?;
     // The host may apply the packet filter rule with a delay.
     x.until("the pod's answer at the host port", async || {
-        match tokio::time::timeout(x.shared.patience, said(Ipv4Addr::LOCALHOST, port)).await {
+        match tokio::time::timeout(x.shared.patience, response_on_host(Ipv4Addr::LOCALHOST, port))
+            .await
+        {
             Ok(Ok(text)) if text == "hello from pod\n" => Ok(()),
             answer => Err(format!("{answer:?}")),
         }
     })
     .await?;
     x.client.stop_pod(&pod.id).await?;
-    let after = tokio::time::timeout(Duration::from_secs(2), said(Ipv4Addr::LOCALHOST, port)).await;
+    let after =
+        tokio::time::timeout(Duration::from_secs(2), response_on_host(Ipv4Addr::LOCALHOST, port))
+            .await;
     let answers = matches!(&after, Ok(Ok(text)) if text == "hello from pod\n");
     ensure(!answers, "the host port of a stopped pod", "no answer", after)?;
     x.client.remove_pod(&pod.id).await?;

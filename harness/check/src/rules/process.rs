@@ -6,7 +6,7 @@ pub(crate) mod timestamps;
 
 use tokio::time::Instant;
 
-use crate::held::{HOLD, Held};
+use crate::fifo::{LifetimeFifo, OPEN_FIFO};
 use crate::prelude::*;
 use crate::rules::sandbox::echo::now;
 
@@ -73,14 +73,14 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Must "CRI-PRC-011": "StopContainer and StopPodSandbox do not change the status of an exited container.",
         KUBELET, tags ["kubelet", "exit", "state"], calls [ContainerStatus, StopContainer, StopPodSandbox],
-        end_is_told_unchanged given [pod], faults [
+        exit_is_reported_unchanged given [pod], faults [
             "ContainerStatus drop status.exit_code",
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.reason",
             "ListContainers set containers.state \"CONTAINER_RUNNING\"",
         ];
     Must "CRI-PRC-014": "After StopPodSandbox, ContainerStatus reports how a running container of the pod ended: exit code 143 or 137, reason Error, and the finish time.",
         KUBELET, tags ["kubelet", "exit", "signal"], calls [StopPodSandbox, ContainerStatus],
-        end_with_pod_is_told given [pod, container], faults [
+        exit_with_pod_is_reported given [pod, container], faults [
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.exit_code",
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" set status.reason \"Completed\"",
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.finished_at",
@@ -95,78 +95,79 @@ pub(crate) const RULES: &[Rule] = rules! {
 };
 
 /// Ignores SIGTERM, as its children do.
-const STUBBORN: &str = "trap '' TERM; sleep 1000 & sleep 1000 & while :; do sleep 1000; done";
+const IGNORES_SIGTERM: &str =
+    "trap '' TERM; sleep 1000 & sleep 1000 & while :; do sleep 1000; done";
 
 /// Starts a container whose processes hold a FIFO open, and waits until they do.
-pub(crate) async fn holding(
+pub(crate) async fn start_with_fifo(
     x: &Context,
     pod: &Pod,
     name: &str,
     script: &str,
-) -> Verdict<(String, Held)> {
-    let mut held = Held::new(x)?;
-    let mut config = x.script(name, &format!("{HOLD}{script}"));
-    held.mount(&mut config);
+) -> Verdict<(String, LifetimeFifo)> {
+    let mut fifo = LifetimeFifo::new(x)?;
+    let mut config = x.script(name, &format!("{OPEN_FIFO}{script}"));
+    fifo.mount(&mut config);
     let namespaces = fixture::security(&mut config).namespace_options.get_or_insert_default();
     let of_pod = pod.config.linux.as_ref();
     let of_pod =
         of_pod.and_then(|linux| linux.security_context.as_ref()?.namespace_options.as_ref());
     namespaces.pid = of_pod.map_or(namespaces.pid, |of_pod| of_pod.pid);
     let id = pod.start(config).await?;
-    held.up(x, 1).await?;
-    Ok((id, held))
+    fifo.wait_opened(x, 1).await?;
+    Ok((id, fifo))
 }
 
 async fn stop_ends_every_process(x: &Context, pod: Pod) -> Verdict {
-    let (id, mut held) = holding(x, &pod, "c", STUBBORN).await?;
+    let (id, mut fifo) = start_with_fifo(x, &pod, "c", IGNORES_SIGTERM).await?;
     x.client.stop(&id, 1).await?;
-    held.ends(x, "StopContainer").await
+    fifo.wait_closed(x, "StopContainer").await
 }
 
 async fn exit_is_that_of_first_process(x: &Context, pod: Pod) -> Verdict {
     let script = "(trap '' TERM HUP; sleep 1000) & while [ ! -e /mnt/go ]; do sleep 0.1; done";
-    let (id, mut held) = holding(x, &pod, "c", script).await?;
+    let (id, mut fifo) = start_with_fifo(x, &pod, "c", script).await?;
     x.container_is(&id, ContainerState::ContainerRunning).await?;
-    let go = held.directory.join("go");
+    let go = fifo.directory.join("go");
     if let Err(error) = std::fs::write(&go, "") {
         return failed("the directory of the FIFO", "to be written", error.to_string());
     }
     x.exited(&id).await?;
-    held.ends(x, "the exit of the container").await
+    fifo.wait_closed(x, "the exit of the container").await
 }
 
 async fn pod_stop_ends_every_process(x: &Context, pod: Pod) -> Verdict {
-    let (_, mut first) = holding(x, &pod, "c", STUBBORN).await?;
-    let (_, mut second) = holding(x, &pod, "d", STUBBORN).await?;
+    let (_, mut first) = start_with_fifo(x, &pod, "c", IGNORES_SIGTERM).await?;
+    let (_, mut second) = start_with_fifo(x, &pod, "d", IGNORES_SIGTERM).await?;
     x.client.stop_pod(&pod.id).await?;
-    first.ends(x, "StopPodSandbox").await?;
-    second.ends(x, "StopPodSandbox").await
+    first.wait_closed(x, "StopPodSandbox").await?;
+    second.wait_closed(x, "StopPodSandbox").await
 }
 
 async fn removal_ends_every_process(x: &Context, pod: Pod) -> Verdict {
-    let (id, mut held) = holding(x, &pod, "c", STUBBORN).await?;
+    let (id, mut fifo) = start_with_fifo(x, &pod, "c", IGNORES_SIGTERM).await?;
     x.client.remove(&id).await?;
-    held.ends(x, "RemoveContainer").await
+    fifo.wait_closed(x, "RemoveContainer").await
 }
 
 async fn pod_removal_ends_every_process(x: &Context, pod: Pod) -> Verdict {
-    let (_, mut held) = holding(x, &pod, "c", STUBBORN).await?;
+    let (_, mut fifo) = start_with_fifo(x, &pod, "c", IGNORES_SIGTERM).await?;
     x.client.remove_pod(&pod.id).await?;
-    held.ends(x, "RemovePodSandbox").await
+    fifo.wait_closed(x, "RemovePodSandbox").await
 }
 
 async fn exec_ends_with_container(x: &Context, pod: Pod) -> Verdict {
-    let mut held = Held::new(x)?;
+    let mut fifo = LifetimeFifo::new(x)?;
     let mut config = x.forever("c");
-    held.mount(&mut config);
+    fifo.mount(&mut config);
     let id = x.start_ready(&pod, config).await?;
     let (client, container) = (x.client.clone(), id.clone());
-    let script = format!("{HOLD}{STUBBORN}");
+    let script = format!("{OPEN_FIFO}{IGNORES_SIGTERM}");
     let exec =
         tasks::spawn(async move { client.exec(&container, ["/bin/sh", "-c", &script], 0).await });
-    held.up(x, 1).await?;
+    fifo.wait_opened(x, 1).await?;
     x.client.stop(&id, 1).await?;
-    held.ends(x, "StopContainer").await?;
+    fifo.wait_closed(x, "StopContainer").await?;
     match tokio::time::timeout(x.shared.patience, exec).await {
         // The runtime may return an error or an exit code.
         Ok(_) => Ok(()),
@@ -178,12 +179,12 @@ async fn stop_in_shared_namespace_ends_one_container(x: &Context) -> Verdict {
     let mut config = x.sandbox();
     fixture::pod_namespaces(&mut config).pid = NamespaceMode::Pod.into();
     let pod = x.pod_of(config).await?;
-    let (first, mut ending) = holding(x, &pod, "c", STUBBORN).await?;
-    let (second, mut staying) = holding(x, &pod, "d", STUBBORN).await?;
+    let (first, mut ending) = start_with_fifo(x, &pod, "c", IGNORES_SIGTERM).await?;
+    let (second, mut staying) = start_with_fifo(x, &pod, "d", IGNORES_SIGTERM).await?;
     x.client.stop(&first, 0).await?;
-    ending.ends(x, "StopContainer").await?;
+    ending.wait_closed(x, "StopContainer").await?;
     x.container_is(&second, ContainerState::ContainerRunning).await?;
-    ensure(staying.is_held(), "the processes of the other container", "to survive", "all ended")
+    ensure(staying.is_open(), "the processes of the other container", "to survive", "all ended")
 }
 
 async fn grace_period_is_not_shortened(x: &Context, pod: Pod) -> Verdict {
@@ -220,10 +221,10 @@ pub(crate) const TICK: i64 = 50_000_000;
 async fn times_are_those_of_process(x: &Context, pod: Pod) -> Verdict {
     let script = "echo ready; while [ ! -e /mnt/go ]; do sleep 0.1; done";
     let before = now() - TICK;
-    let (id, held) = holding(x, &pod, "c", script).await?;
+    let (id, fifo) = start_with_fifo(x, &pod, "c", script).await?;
     let started = now() + TICK;
-    let asked = now() - TICK;
-    if let Err(error) = std::fs::write(held.directory.join("go"), "") {
+    let stopped_from = now() - TICK;
+    if let Err(error) = std::fs::write(fifo.directory.join("go"), "") {
         return failed("the directory of the FIFO", "to be written", error.to_string());
     }
     let status = x.exited(&id).await?;
@@ -232,47 +233,57 @@ async fn times_are_those_of_process(x: &Context, pod: Pod) -> Verdict {
     ensure(holds, "started_at", &format!("between {before} and {started}"), began)?;
     let last = now() + TICK;
     let what = "finished_at";
-    ensure((asked..=last).contains(&ended), what, &format!("between {asked} and {last}"), ended)
+    ensure(
+        (stopped_from..=last).contains(&ended),
+        what,
+        &format!("between {stopped_from} and {last}"),
+        ended,
+    )
 }
 
-async fn end_is_told_unchanged(x: &Context, pod: Pod) -> Verdict {
+async fn exit_is_reported_unchanged(x: &Context, pod: Pod) -> Verdict {
     let id = pod.start(x.script("c", "exit 33")).await?;
     let first = x.exited(&id).await?;
-    let told = (first.exit_code, first.reason.as_str());
-    equal("the exit code and the reason", &told, &(33, "Error"))?;
-    still(x, &first, "the exit").await?;
+    let exit_details = (first.exit_code, first.reason.as_str());
+    equal("the exit code and the reason", &exit_details, &(33, "Error"))?;
+    expect_unchanged(x, &first, "the exit").await?;
     x.client.stop(&id, 1).await?;
-    still(x, &first, "StopContainer").await?;
+    expect_unchanged(x, &first, "StopContainer").await?;
     x.client.stop_pod(&pod.id).await?;
-    still(x, &first, "StopPodSandbox").await
+    expect_unchanged(x, &first, "StopPodSandbox").await
 }
 
-async fn end_with_pod_is_told(x: &Context, pod: Pod, id: String) -> Verdict {
+async fn exit_with_pod_is_reported(x: &Context, pod: Pod, id: String) -> Verdict {
     x.client.stop_pod(&pod.id).await?;
     x.container_is(&id, ContainerState::ContainerExited).await?;
     let status = x.client.container(&id).await?;
-    let told = (status.exit_code, status.reason.as_str());
+    let exit_details = (status.exit_code, status.reason.as_str());
     // After SIGTERM, or after SIGKILL.
     let what = "the exit code and the reason of a container whose pod was stopped";
-    ensure(matches!(told, (143 | 137, "Error")), what, "143 or 137, and Error", told)?;
+    ensure(
+        matches!(exit_details, (143 | 137, "Error")),
+        what,
+        "143 or 137, and Error",
+        exit_details,
+    )?;
     let what = "finished_at of a container that has run for a while";
     let holds = status.finished_at >= status.started_at;
     ensure(holds, what, &format!("not before {}", status.started_at), status.finished_at)
 }
 
 /// Fails unless the container still has this status.
-async fn still(x: &Context, first: &v1::ContainerStatus, after: &str) -> Verdict {
+async fn expect_unchanged(x: &Context, first: &v1::ContainerStatus, after: &str) -> Verdict {
     let what = format!("ContainerStatus after {after}");
     equal(&what, &x.client.container(&first.id).await?, first)?;
     x.container_is(&first.id, ContainerState::ContainerExited).await
 }
 
 async fn process_runs_once(x: &Context, pod: Pod) -> Verdict {
-    let held = Held::new(x)?;
+    let fifo = LifetimeFifo::new(x)?;
     let mut config = x.script("c", "echo up >>/mnt/log; exit 1");
-    held.mount(&mut config);
+    fifo.mount(&mut config);
     let id = pod.create(config).await?;
-    let log = held.directory.join("log");
+    let log = fifo.directory.join("log");
     let lines = || std::fs::read_to_string(&log).unwrap_or_default();
     equal("the log of the process before StartContainer", lines().as_str(), "")?;
     x.client.start(&id).await?;

@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         tag_and_digest_are_one_name, faults ["PullImage swallow", "ImageStatus drop image.repo_digests"];
     Must "CRI-PUL-003": "PullImage of a tag that was moved in the registry pulls the new image, and the old image loses the tag.",
         KUBELET, tags ["kubelet", "names"], calls [PullImage, ImageStatus],
-        moved_tag_is_pulled_anew, faults [
+        moved_tag_is_pulled_again, faults [
             "PullImage after 1 swallow",
             "PullImage after 1 answer ALREADY_EXISTS",
             "PullImage after 1 set image_ref \"sha256:none\"",
@@ -121,7 +121,7 @@ fn move_tag(x: &Context) -> Verdict<String> {
     add(x, "1", |image| image.env(["MOVED=yes"])).map(|(_, digest)| digest)
 }
 
-async fn moved_tag_is_pulled_anew(x: &Context) -> Verdict {
+async fn moved_tag_is_pulled_again(x: &Context) -> Verdict {
     let (name, _) = add(x, "1", |image| image)?;
     let first = pull(x, &name).await?;
     move_tag(x)?;
@@ -167,12 +167,12 @@ async fn pull_fails(x: &Context, fault: fn(&str) -> Fault) -> Verdict {
     let (name, _) = add(x, "1", |image| image)?;
     x.images()?.fail(fault(&blobs(x)?));
     let refusal = refused("PullImage", x.client.pull(&name).await)?;
-    said(&refusal)?;
+    skip_on_connection_error(&refusal)?;
     is_absent(x, &name).await
 }
 
 /// Skips the rule if the error is about the connection, so that the pull did not reach the fault.
-pub(crate) fn said(status: &Status) -> Verdict {
+pub(crate) fn skip_on_connection_error(status: &Status) -> Verdict {
     let outcome = refusal(status.clone());
     match matches!(outcome, Outcome::Skipped(_)) {
         true => Err(outcome),
@@ -187,7 +187,7 @@ async fn manifest_is_compared_with_digest(x: &Context) -> Verdict {
     // A corrupt manifest, and a valid one of the same image with another digest.
     for fault in [Fault::corrupt(), Fault::lengthen()] {
         x.images()?.fail(fault.method("GET").on(&manifests).times(1));
-        said(&refused("PullImage", x.client.pull(&by_digest).await)?)?;
+        skip_on_connection_error(&refused("PullImage", x.client.pull(&by_digest).await)?)?;
         is_absent(x, &by_digest).await?;
     }
     Ok(())
@@ -203,7 +203,7 @@ async fn broken_layers_are_refused(x: &Context) -> Verdict {
         let layer = harness::fixture_image::Layer::of_stream(stream);
         let (name, _) = add(x, tag, |image| image.layer(layer))?;
         let what = format!("PullImage of an image whose layer is broken ({tag})");
-        said(&refused(&what, x.client.pull(&name).await)?)?;
+        skip_on_connection_error(&refused(&what, x.client.pull(&name).await)?)?;
         is_absent(x, &name).await?;
     }
     Ok(())
@@ -251,7 +251,7 @@ async fn layers_stay_inside(x: &Context) -> Verdict {
         let (name, _) = add(x, tag, |image| image.layer(layer))?;
         match x.client.pull(&name).await {
             Ok(_) => drop(status(x, &name).await?),
-            answer => said(&refused("PullImage", answer)?)?,
+            answer => skip_on_connection_error(&refused("PullImage", answer)?)?,
         }
         let written: Vec<_> = std::fs::read_dir(&outside).into_iter().flatten().collect();
         let what = format!("files that PullImage wrote outside the image ({tag})");
@@ -288,9 +288,9 @@ async fn credentials_are_sent(x: &Context) -> Verdict {
     let name = format!("{}/{repository}:1", registry.host());
     let verdict = async {
         let anonymous = x.client.pull(&name).await;
-        said(&refused("PullImage without credentials", anonymous)?)?;
+        skip_on_connection_error(&refused("PullImage without credentials", anonymous)?)?;
         let wrong = pull_with(x, &name, "guessed").await;
-        said(&refused("PullImage with a wrong password", wrong)?)?;
+        skip_on_connection_error(&refused("PullImage with a wrong password", wrong)?)?;
         is_absent(x, &name).await?;
         pull_with(x, &name, "secret").await.map_err(refusal)?;
         status(x, &name).await.map(drop)
@@ -309,7 +309,7 @@ async fn failed_pull_is_repeated(x: &Context) -> Verdict {
     let pulled = x.until("PullImage to succeed once the registry works again", async || {
         match x.client.pull(&name).await {
             Ok(reference) => Ok(Ok(reference)),
-            Err(status) if said(&status).is_err() => Ok(Err(refusal(status))),
+            Err(status) if skip_on_connection_error(&status).is_err() => Ok(Err(refusal(status))),
             Err(status) => Err(status),
         }
     });
@@ -352,6 +352,6 @@ async fn altered_layer_is_refused(x: &Context) -> Verdict {
     let blob = format!("{}/blobs/sha256:{digest}", repository(x)?);
     // The altered byte is after the end of the archive.
     x.images()?.fail(Fault::corrupt_end().method("GET").on(&blob));
-    said(&refused("PullImage", x.client.pull(&name).await)?)?;
+    skip_on_connection_error(&refused("PullImage", x.client.pull(&name).await)?)?;
     is_absent(x, &name).await
 }

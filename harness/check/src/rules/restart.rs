@@ -5,7 +5,7 @@ pub(crate) mod connectivity;
 pub(crate) mod container_settings;
 pub(crate) mod running_containers;
 
-use crate::held::{HOLD, Held};
+use crate::fifo::{LifetimeFifo, OPEN_FIFO};
 use crate::prelude::*;
 use crate::rules::image::{add, pull, status};
 use crate::rules::sandbox::handlers::pod_of_other_handler;
@@ -98,42 +98,46 @@ async fn sandboxes_survive(x: &Context) -> Verdict {
 }
 
 /// The status and the list entry of a container.
-async fn told(x: &Context, id: &str) -> Verdict<(v1::ContainerStatus, Option<v1::Container>)> {
+async fn status_and_entry(
+    x: &Context,
+    id: &str,
+) -> Verdict<(v1::ContainerStatus, Option<v1::Container>)> {
     Ok((x.client.container(id).await?, x.listed_container(id).await?))
 }
 
-async fn is_told_as_before(
+async fn expect_reported_as_before(
     x: &Context,
     id: &str,
     (status, listed): (v1::ContainerStatus, Option<v1::Container>),
 ) -> Verdict {
-    let (now, in_list) = told(x, id).await?;
+    let (now, in_list) = status_and_entry(x, id).await?;
     equal("the container in ContainerStatus", &now, &status)?;
     equal("the container in ListContainers", &in_list, &listed)
 }
 
 /// Starts a container whose process holds a FIFO and runs until it is stopped.
-pub(crate) async fn holding(x: &Context, pod: &Pod) -> Verdict<(Held, String)> {
-    let mut held = Held::new(x)?;
-    let script =
-        format!("{HOLD}trap 'exit 143' TERM; echo ready; while :; do sleep 1000 & wait $!; done");
+pub(crate) async fn start_with_fifo(x: &Context, pod: &Pod) -> Verdict<(LifetimeFifo, String)> {
+    let mut fifo = LifetimeFifo::new(x)?;
+    let script = format!(
+        "{OPEN_FIFO}trap 'exit 143' TERM; echo ready; while :; do sleep 1000 & wait $!; done"
+    );
     let mut config = x.script("c", &script);
     config.metadata.get_or_insert_default().attempt = 2;
     let note = ("note".to_owned(), "of the container".to_owned());
     config.annotations.extend([note]);
-    held.mount(&mut config);
+    fifo.mount(&mut config);
     let id = pod.start(config).await?;
-    held.up(x, 1).await?;
+    fifo.wait_opened(x, 1).await?;
     x.logged(pod, "ready").await?;
-    Ok((held, id))
+    Ok((fifo, id))
 }
 
 async fn running_container_survives(x: &Context, pod: Pod) -> Verdict {
-    let (mut held, id) = holding(x, &pod).await?;
-    let before = told(x, &id).await?;
+    let (mut fifo, id) = start_with_fifo(x, &pod).await?;
+    let before = status_and_entry(x, &id).await?;
     x.restart().await?;
-    ensure(held.is_held(), "the container's process", "to keep running", "it ended")?;
-    is_told_as_before(x, &id, before).await?;
+    ensure(fifo.is_open(), "the container's process", "to keep running", "it ended")?;
+    expect_reported_as_before(x, &id, before).await?;
     x.container_is(&id, ContainerState::ContainerRunning).await?;
     let lines = x.lines(&pod);
     let starts = lines.iter().filter(|line| line.text == "ready").count();
@@ -154,25 +158,25 @@ async fn exited_container_survives(x: &Context, pod: Pod) -> Verdict {
     for (name, code) in [("c", 0), ("d", 77)] {
         let id = pod.start(x.script(name, &format!("exit {code}"))).await?;
         x.exited(&id).await?;
-        let before = told(x, &id).await?;
+        let before = status_and_entry(x, &id).await?;
         equal("the exit code before the restart", &before.0.exit_code, &code)?;
         ids.push((id, before));
     }
     x.restart().await?;
     for (id, before) in ids {
-        is_told_as_before(x, &id, before).await?;
+        expect_reported_as_before(x, &id, before).await?;
     }
     Ok(())
 }
 
 async fn exit_during_restart_is_reported(x: &Context, pod: Pod) -> Verdict {
-    let mut held = Held::new(x)?;
-    let script = format!("{HOLD}until [ -e /mnt/end ]; do sleep 0.02; done; exit 41");
+    let mut fifo = LifetimeFifo::new(x)?;
+    let script = format!("{OPEN_FIFO}until [ -e /mnt/end ]; do sleep 0.02; done; exit 41");
     let mut config = x.script("c", &script);
-    held.mount(&mut config);
+    fifo.mount(&mut config);
     let id = pod.start(config).await?;
-    held.up(x, 1).await?;
-    if let Err(error) = std::fs::write(held.directory.join("end"), "") {
+    fifo.wait_opened(x, 1).await?;
+    if let Err(error) = std::fs::write(fifo.directory.join("end"), "") {
         return failed("the file that ends the container", "to be written", error.to_string());
     }
     x.restart().await?;

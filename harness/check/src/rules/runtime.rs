@@ -71,7 +71,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Must "CRI-RTM-009": "Timestamps in ImageFsInfo are current and in nanoseconds.",
         KUBELET, tags ["kubelet", "statistics", "time"], calls [ImageFsInfo],
-        image_fs_info_is_of_now, faults [
+        image_fs_info_is_current, faults [
             "ImageFsInfo set image_filesystems.timestamp 1700000000",
             "ImageFsInfo set image_filesystems.timestamp 1500000000000000000",
             "ImageFsInfo set image_filesystems.timestamp 9000000000000000000",
@@ -86,7 +86,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     May "CRI-RTM-013": "ImageFsInfo reports a container filesystem besides the image filesystem; otherwise the kubelet has no statistics of either if the runtime's socket has CRI-O's path.",
         KUBELET, tags ["kubelet", "statistics"], calls [ImageFsInfo],
-        file_system_of_containers_is_told, faults ["ImageFsInfo drop container_filesystems"];
+        file_system_of_containers_is_reported, faults ["ImageFsInfo drop container_filesystems"];
     Must "CRI-RTM-014": "Version, Status, RuntimeConfig, ImageFsInfo and ListMetricDescriptors describe the runtime identically in every call, regardless of the arguments.",
         KUBELET, tags ["kubelet", "start", "agreement"], calls [Version, Status, RuntimeConfig, ImageFsInfo, RunPodSandbox],
         runtime_stays_the_same, faults [
@@ -136,15 +136,15 @@ async fn status_has_conditions(x: &Context) -> Verdict {
             let seen = format!("{status:?}");
             return failed(format!("the condition {kind}"), "to be reported once", seen);
         };
-        let told = !condition.reason.is_empty() || !condition.message.is_empty();
-        ensure(condition.status || told, kind, "true, or a reason why not", condition)?;
+        let has_cause = !condition.reason.is_empty() || !condition.message.is_empty();
+        ensure(condition.status || has_cause, kind, "true, or a reason why not", condition)?;
         ensure(condition.status, kind, "true", condition)?;
     }
     // The pod needs the network of the condition NetworkReady.
     match x.pod().await {
         Err(Outcome::Refused { code, message }) => {
-            let said = format!("{code:?}: {message}");
-            failed("RunPodSandbox where both conditions are true", "success", said)
+            let error = format!("{code:?}: {message}");
+            failed("RunPodSandbox where both conditions are true", "success", error)
         }
         other => other.map(drop),
     }
@@ -161,7 +161,7 @@ async fn status_lists_default_handler(x: &Context) -> Verdict {
 
 /// A runtime's description of itself, without measurements. Lists are sorted by name, since runtimes return them in any order.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct RuntimeDescription {
     version: v1::VersionResponse,
     conditions: Vec<(String, bool)>,
     handlers: Vec<v1::RuntimeHandler>,
@@ -171,7 +171,7 @@ struct Told {
     descriptors: Result<Vec<v1::MetricDescriptor>, Code>,
 }
 
-async fn told(x: &Context, verbose: bool, version: &str) -> Verdict<Told> {
+async fn describe(x: &Context, verbose: bool, version: &str) -> Verdict<RuntimeDescription> {
     let mut runtime = x.client.runtime.clone();
     let request = v1::VersionRequest { version: version.to_owned() };
     let version = runtime.version(request).await?.into_inner();
@@ -187,7 +187,7 @@ async fn told(x: &Context, verbose: bool, version: &str) -> Verdict<Told> {
     if let Ok(descriptors) = &mut descriptors {
         compact::sort_by(descriptors, |one, other| one.name.cmp(&other.name));
     }
-    Ok(Told {
+    Ok(RuntimeDescription {
         version,
         conditions,
         handlers: status.runtime_handlers,
@@ -199,15 +199,15 @@ async fn told(x: &Context, verbose: bool, version: &str) -> Verdict<Told> {
 }
 
 async fn runtime_stays_the_same(x: &Context) -> Verdict {
-    let first = told(x, false, "").await?;
+    let first = describe(x, false, "").await?;
     // The kubelet requests version 0.1.0, and crictl v1.
     for (verbose, version) in [(true, "0.1.0"), (false, "v1")] {
-        let again = told(x, verbose, version).await?;
+        let again = describe(x, verbose, version).await?;
         let what = format!("the description with verbose {verbose} and version {version:?}");
         equal(&what, &again, &first)?;
     }
     drop(x.pod().await?);
-    equal("the description after a pod was run", &told(x, false, "").await?, &first)
+    equal("the description after a pod was run", &describe(x, false, "").await?, &first)
 }
 
 async fn info_is_for_verbose_status(x: &Context) -> Verdict {
@@ -225,10 +225,10 @@ async fn runtime_config_names_cgroup_driver(x: &Context) -> Verdict {
     ensure(config.linux.is_some(), "linux", "a cgroup driver", config)
 }
 
-async fn file_system_of_containers_is_told(x: &Context) -> Verdict {
+async fn file_system_of_containers_is_reported(x: &Context) -> Verdict {
     let answer = x.client.image_fs_info().await?;
-    let told = !answer.container_filesystems.is_empty();
-    ensure(told, "container_filesystems", "at least one", answer)
+    let is_reported = !answer.container_filesystems.is_empty();
+    ensure(is_reported, "container_filesystems", "at least one", answer)
 }
 
 async fn image_fs_info_is_complete(x: &Context) -> Verdict {
@@ -282,7 +282,7 @@ async fn info_is_for_verbose_statuses(x: &Context, pod: Pod) -> Verdict {
 /// How far the timestamps of ImageFsInfo may be from now: runtimes measure every few seconds.
 const MEASURED: i128 = 300_000_000_000;
 
-async fn image_fs_info_is_of_now(x: &Context) -> Verdict {
+async fn image_fs_info_is_current(x: &Context) -> Verdict {
     let answer = x.client.image_fs_info().await?;
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let now = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);

@@ -9,7 +9,8 @@ use crate::rules::sandbox::UNKNOWN;
 /// A grace period that no rule waits for: a year, whose milliseconds exceed 32 bits.
 const LONG: i64 = 365 * 24 * 3600;
 /// Prints `asked` on SIGTERM and does not exit.
-const STUBBORN: &str = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+const IGNORES_SIGTERM: &str =
+    "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
 
 /// Prints `asked` on SIGTERM, does not exit, and counts half seconds from then on.
 const COUNTING: &str = "trap 'asked=yes; echo asked' TERM; echo ready; n=0
@@ -101,9 +102,9 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-async fn stubborn(x: &Context) -> Verdict<(Pod, String)> {
+async fn start_ignoring_sigterm(x: &Context) -> Verdict<(Pod, String)> {
     let pod = x.pod().await?;
-    let id = x.start_ready(&pod, x.script("c", STUBBORN)).await?;
+    let id = x.start_ready(&pod, x.script("c", IGNORES_SIGTERM)).await?;
     Ok((pod, id))
 }
 
@@ -216,7 +217,7 @@ async fn every_process_of_container_ends(x: &Context) -> Verdict {
 }
 
 async fn shorter_grace_period_wins(x: &Context) -> Verdict {
-    let (pod, id) = stubborn(x).await?;
+    let (pod, id) = start_ignoring_sigterm(x).await?;
     let long = stop_in_background(x, &id, LONG);
     x.logged(&pod, "asked").await?;
     x.client.stop(&id, 0).await?;
@@ -282,7 +283,7 @@ async fn cancelled_stop_does_not_kill(x: &Context, pod: Pod) -> Verdict {
 }
 
 async fn exec_works_in_grace_period(x: &Context) -> Verdict {
-    let (pod, id) = stubborn(x).await?;
+    let (pod, id) = start_ignoring_sigterm(x).await?;
     let stop = stop_in_background(x, &id, LONG);
     x.logged(&pod, "asked").await?;
     let answer = x.client.exec(&id, ["/bin/sh", "-c", "echo still"], 10).await?;
@@ -292,7 +293,7 @@ async fn exec_works_in_grace_period(x: &Context) -> Verdict {
 }
 
 async fn concurrent_stops_succeed(x: &Context) -> Verdict {
-    let (_pod, id) = stubborn(x).await?;
+    let (_pod, id) = start_ignoring_sigterm(x).await?;
     let stops: Vec<_> = (0..10).map(|_| stop_in_background(x, &id, 1)).collect();
     for stop in stops {
         joined("StopContainer", stop.await)??;

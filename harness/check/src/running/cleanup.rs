@@ -28,7 +28,7 @@ async fn in_time<T>(limit: Duration, list: impl Future<Output = Answer<T>>) -> A
 }
 
 /// The pod ids that RunPodSandbox returned.
-pub(crate) fn answered_pods<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Set<String> {
+pub(crate) fn created_pods<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Set<String> {
     let calls = calls.into_iter().filter(|call| call.method == "RunPodSandbox");
     let ids = calls.filter_map(|call| {
         let response = call.response();

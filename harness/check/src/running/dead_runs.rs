@@ -64,7 +64,7 @@ pub async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answer<()> {
 
 fn report(run: &str, all_left: Vec<String>) {
     for left in all_left {
-        tracing::warn!(run, left, "failed to remove what an earlier run left");
+        tracing::warn!(run, left, "failed to clean up after an earlier run");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::running::prepare::CallLimit;
 /// The name of the fault that refuses pods once the check is interrupted.
 const INTERRUPTED: &str = "check-interrupted";
 /// How long a runtime may be unavailable, for example during a restart.
-const AWAY: Duration = Duration::from_secs(10);
+const RECOVERY_LIMIT: Duration = Duration::from_secs(10);
 /// How long to wait for pods that are being created. Pods that take longer are left to the next check.
 const PODS: Duration = Duration::from_secs(10);
 
@@ -25,28 +25,28 @@ pub(crate) fn with_refusal(faults: &[Fault]) -> Vec<Fault> {
 }
 
 /// Stops all rules from creating pods, and waits for pods that are being created.
-pub(crate) async fn settle(rules: &[Unfinished]) {
+pub(crate) async fn stop_creating_pods(rules: &[Unfinished]) {
     for rule in rules {
         // An error means that the proxy has no refusal, and the rule creates no pods.
         let _ = rule.faults.switch(INTERRUPTED, true);
     }
-    let settled = async {
+    let created = async {
         for rule in rules {
-            rule.recording.until(|calls| makes_none(calls).then_some(())).await;
+            rule.recording.until(|calls| creates_no_pods(calls).then_some(())).await;
         }
     };
     // On timeout, the pods are left to the next check.
-    let _ = tokio::time::timeout(PODS, settled).await;
+    let _ = tokio::time::timeout(PODS, created).await;
 }
 
 /// Whether the calls of a rule indicate that the runtime is gone: its last call got no response.
-pub(crate) fn may_be_gone(calls: &[Call]) -> bool {
+pub(crate) fn may_be_unreachable(calls: &[Call]) -> bool {
     let last = calls.last().and_then(|call| call.code);
     matches!(last, None | Some(Code::Unavailable | Code::Cancelled))
 }
 
-/// Why the runtime does not respond; `None` if it responds within [`AWAY`].
-pub(crate) async fn gone(runtime: &Client, limit: &CallLimit) -> Option<String> {
+/// Why the runtime does not respond; `None` if it responds within [`RECOVERY_LIMIT`].
+pub(crate) async fn unreachable_reason(runtime: &Client, limit: &CallLimit) -> Option<String> {
     let version = || async {
         match limit.call("Version", runtime.version()).await {
             Ok(answer) => answer.map(drop).map_err(|status| status.message().to_owned()),
@@ -55,15 +55,15 @@ pub(crate) async fn gone(runtime: &Client, limit: &CallLimit) -> Option<String> 
             Err(error) => Err(error.to_string()),
         }
     };
-    match within(AWAY, "Version to be answered", version).await {
+    match within(RECOVERY_LIMIT, "Version to be answered", version).await {
         Ok(()) => None,
         Err(error) => Some(error.last),
     }
 }
 
-fn makes_none(calls: &[Call]) -> bool {
-    let mut making = calls.iter().filter(|call| call.method == "RunPodSandbox");
-    making.all(|call| call.end.is_some())
+fn creates_no_pods(calls: &[Call]) -> bool {
+    let mut creations = calls.iter().filter(|call| call.method == "RunPodSandbox");
+    creations.all(|call| call.end.is_some())
 }
 
 #[cfg(test)]

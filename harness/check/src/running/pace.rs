@@ -89,7 +89,7 @@ impl Pace {
     }
 
     /// Releases the slot of a rule that has taken this long, unless too many rules are waiting.
-    pub(crate) fn give_way(&self, slot: &mut Slot, took: Duration) {
+    pub(crate) fn release_slot(&self, slot: &mut Slot, took: Duration) {
         let long = if self.known().kept_waiting < MANY / 2 { LONG } else { SHORT };
         if slot.alone || slot.waits || took < long {
             return;
@@ -110,7 +110,7 @@ impl Pace {
     }
 
     /// The call that this rule awaits in vain, because the runtime has never answered its method.
-    pub(crate) fn in_vain<'a>(&self, calls: &'a [Call], now: f64) -> Option<&'a Call> {
+    pub(crate) fn unanswered_call<'a>(&self, calls: &'a [Call], now: f64) -> Option<&'a Call> {
         let known = self.known();
         calls.iter().find(|call| {
             let is_open = call.end.is_none() && now - call.start > SILENCE;
@@ -188,35 +188,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn rule_that_takes_long_gives_its_slot_to_next_one() {
+    async fn slow_rule_releases_its_slot() {
         let pace = pace(1, Duration::ZERO);
         let mut slot = pace.slot(false).await.unwrap();
-        pace.give_way(&mut slot, LONG / 2);
+        pace.release_slot(&mut slot, LONG / 2);
         assert!(!begins(&pace, false).await);
-        pace.give_way(&mut slot, LONG);
+        pace.release_slot(&mut slot, LONG);
         assert!(begins(&pace, false).await);
         // A rule that runs alone still waits for it.
         assert!(!begins(&pace, true).await);
         drop(slot);
         let mut alone = pace.slot(true).await.unwrap();
-        pace.give_way(&mut alone, LONG);
+        pace.release_slot(&mut alone, LONG);
         assert!(!begins(&pace, false).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_than_some_rules_wait_beside_slots() {
+    async fn waiting_rules_beside_slots_are_limited() {
         let pace = pace(1, Duration::ZERO);
         let mut waiting = Vec::new();
         for _ in 0..=WAITING {
             let mut slot = pace.slot(false).await.unwrap();
-            pace.give_way(&mut slot, LONG);
+            pace.release_slot(&mut slot, LONG);
             waiting.push(slot);
         }
         assert!(!begins(&pace, false).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn late_runtime_has_more_rules_at_once() {
+    async fn slow_runtime_runs_more_rules_at_once() {
         for (fastest, slots) in [(LATE, 2), (LATE * 3, 6), (LATE * 1000, 2 * WAITING)] {
             let pace = pace(2, fastest);
             let mut all = Vec::new();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_ends_for_runtime_that_keeps_many_rules_waiting_alone() {
+    async fn time_runs_out_only_if_many_rules_waited() {
         let (pace, usual) = (pace(1, Duration::ZERO), Duration::from_secs(20));
         tokio::time::advance(Duration::from_secs(11)).await;
         for _ in 1..MANY {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pods_that_are_kept_are_waited_for_once() {
+    async fn kept_pods_shorten_removal_limit() {
         let (pace, usual) = (pace(1, Duration::ZERO), Duration::from_secs(20));
         pace.learn_removal(false);
         assert_eq!(pace.removal(usual), SHORT);

@@ -62,7 +62,7 @@ impl CallLimit {
         let silence = async || -> Infallible {
             tokio::time::sleep(SILENCE).await;
             let within = deadline;
-            tracing::warn!(call = name, ?within, "waiting for an answer of the runtime");
+            tracing::warn!(call = name, ?within, "waiting for the runtime's response");
             std::future::pending().await
         };
         tokio::select! {

@@ -33,7 +33,7 @@ const LAST_REMOVAL: Duration = Duration::from_secs(60);
 /// The number of threads for rules, which mostly wait.
 const WORKERS: usize = 4;
 /// The interval at which a running rule is examined.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The optional calls.
 const OPTIONAL: &[&str] = &[
     "CheckpointContainer",
@@ -92,7 +92,7 @@ pub enum CutShort {
     #[error("interrupted")]
     Interrupted,
     /// The runtime stopped responding; the last error.
-    #[error("the runtime does not answer any more ({0})")]
+    #[error("the runtime stopped responding ({0})")]
     RuntimeGone(String),
 }
 
@@ -153,33 +153,33 @@ pub async fn check(
     }
     let mut results = Vec::new();
     // This call runs concurrently with the rules: otherwise a slow runtime would delay them all.
-    let (mut asking, mut ask_again) = (JoinSet::new(), false);
-    let ask = || {
+    let (mut probes, mut ask_again) = (JoinSet::new(), false);
+    let probe = || {
         let (runtime, limit) = (runtime.clone(), limit.clone());
-        async move { interruption::gone(&runtime, &limit).await }
+        async move { interruption::unreachable_reason(&runtime, &limit).await }
     };
     let cut_short = loop {
         tokio::select! {
             () = interrupt.cancelled() => break Some(CutShort::Interrupted),
-            Some(gone) = asking.join_next() => match gone {
+            Some(unreachable_reason) = probes.join_next() => match unreachable_reason {
                 Ok(Some(why)) => break Some(CutShort::RuntimeGone(why)),
                 Ok(None) | Err(_) => if std::mem::take(&mut ask_again) {
-                    asking.spawn(tasks::boxed(ask()));
+                    probes.spawn(tasks::boxed(probe()));
                 },
             },
-            next = rules.join_next(), if !rules.is_empty() || asking.is_empty() => match next {
+            next = rules.join_next(), if !rules.is_empty() || probes.is_empty() => match next {
                 None => break None,
                 Some(Ok(None)) => {}
                 Some(Ok(Some(result))) => {
                     ended(&result);
-                    let lost = interruption::may_be_gone(&result.calls);
+                    let lost = interruption::may_be_unreachable(&result.calls);
                     results.push(result);
-                    match asking.is_empty() {
-                        true if lost => drop(asking.spawn(tasks::boxed(ask()))),
+                    match probes.is_empty() {
+                        true if lost => drop(probes.spawn(tasks::boxed(probe()))),
                         _ => ask_again |= lost,
                     }
                 }
-                Some(Err(error)) => tracing::warn!(%error, "rule did not end"),
+                Some(Err(error)) => tracing::warn!(%error, "rule task failed"),
             }
         }
     };
@@ -187,7 +187,7 @@ pub async fn check(
     if cut_short == Some(CutShort::Interrupted) {
         // Cleanup does not find a pod that is still being created.
         let unfinished: Vec<Unfinished> = shared.unfinished().values().cloned().collect();
-        interruption::settle(&unfinished).await;
+        interruption::stop_creating_pods(&unfinished).await;
     }
     rules.shutdown().await;
     let position = |id: &str| options.rules.iter().position(|rule| rule.id == id);
@@ -275,18 +275,19 @@ async fn run_rule(
                 calls
             };
             let looked_at = (pace, &mut slot);
-            let ended = end_of(body, options.deadline, looked_at, &calls).await;
+            let ended = wait_for_end(body, options.deadline, looked_at, &calls).await;
             let calls = calls();
             pace.learn(&calls, matches!(ended, Err(None)).then_some(options.deadline));
-            let outcome = ended.unwrap_or_else(|in_vain| {
+            let outcome = ended.unwrap_or_else(|unanswered_call| {
                 let waiting = context.waiting.get();
-                Err(in_vain
-                    .unwrap_or_else(|| overdue(options.deadline, &calls, waiting.as_deref())))
+                Err(unanswered_call.unwrap_or_else(|| {
+                    deadline_exceeded(options.deadline, &calls, waiting.as_deref())
+                }))
             });
             if outcome.is_err() && began.elapsed() >= options.patience {
                 pace.kept_waiting();
             }
-            (judged(outcome, &calls), calls)
+            (classified(outcome, &calls), calls)
         }
         Err(error) => {
             let why = format!("failed to make a socket: {error}");
@@ -294,18 +295,21 @@ async fn run_rule(
         }
     };
     let took = began.elapsed();
-    let answered = cleanup::answered_pods(&calls);
+    let answered = cleanup::created_pods(&calls);
     let listing = pace.listing(cleanup::LISTING);
     let removal = cleanup::remove_pods(direct, &shared.run, Some(rule.id), &answered, listing);
     let within = pace.removal(REMOVAL.min(options.deadline));
-    let removed = tokio::time::timeout(within, giving_way(removal, pace, &mut slot)).await;
+    let removed = tokio::time::timeout(within, releasing_slot(removal, pace, &mut slot)).await;
     if !answered.is_empty() {
         pace.learn_removal(removed.is_ok());
     }
     match removed {
         Ok(left) if left.is_empty() => drop(shared.unfinished().remove(rule.id)),
         Ok(_) | Err(_) => {
-            tracing::debug!(rule = rule.id, "pods of rule are left for the end");
+            tracing::debug!(
+                rule = rule.id,
+                "failed to remove the pods of a rule; retrying at the end of the check"
+            );
         }
     }
     Some(RuleResult { rule, outcome, took, calls })
@@ -339,7 +343,7 @@ fn connect(
 }
 
 /// Waits for the end of a rule's body: `Ok` with its outcome, `Err(Some(_))` if it waits in vain, or `Err(None)` at the deadline.
-async fn end_of(
+async fn wait_for_end(
     body: tokio::task::JoinHandle<Result<(), Outcome>>,
     deadline: Duration,
     (pace, slot): (&Pace, &mut Slot),
@@ -349,9 +353,9 @@ async fn end_of(
     let began = Instant::now();
     let ended = async {
         loop {
-            if let Ok(ended) = tokio::time::timeout(LOOK, &mut body).await {
+            if let Ok(ended) = tokio::time::timeout(POLL_INTERVAL, &mut body).await {
                 let of_panic = |error: tokio::task::JoinError| {
-                    Err(of_whole("the rule to end".to_owned(), error.to_string()))
+                    Err(rule_failure("the rule to end".to_owned(), error.to_string()))
                 };
                 return Ok(ended.unwrap_or_else(of_panic));
             }
@@ -359,12 +363,12 @@ async fn end_of(
             if !pace.has_time() {
                 return Err(Some(no_time()));
             }
-            if let Some(call) = pace.in_vain(&calls(), took.as_secs_f64()) {
+            if let Some(call) = pace.unanswered_call(&calls(), took.as_secs_f64()) {
                 let seen =
                     format!("no answer to {}, which was never answered in this check", call.method);
-                return Err(Some(of_whole("an answer".to_owned(), seen)));
+                return Err(Some(rule_failure("an answer".to_owned(), seen)));
             }
-            pace.give_way(slot, took);
+            pace.release_slot(slot, took);
         }
     };
     tokio::time::timeout(deadline, ended).await.unwrap_or(Err(None))
@@ -377,23 +381,23 @@ fn no_time() -> Outcome {
 }
 
 /// Completes `work`; if it takes long, the rule releases its slot to the next rule.
-async fn giving_way<T>(work: impl Future<Output = T>, pace: &Pace, slot: &mut Slot) -> T {
+async fn releasing_slot<T>(work: impl Future<Output = T>, pace: &Pace, slot: &mut Slot) -> T {
     let began = Instant::now();
     let mut work = std::pin::pin!(work);
     loop {
-        match tokio::time::timeout(LOOK, &mut work).await {
+        match tokio::time::timeout(POLL_INTERVAL, &mut work).await {
             Ok(done) => return done,
-            Err(_) => pace.give_way(slot, began.elapsed()),
+            Err(_) => pace.release_slot(slot, began.elapsed()),
         }
     }
 }
 
-fn of_whole(expected: String, seen: String) -> Outcome {
+fn rule_failure(expected: String, seen: String) -> Outcome {
     Outcome::Fail { what: "the rule as a whole".to_owned(), expected, seen }
 }
 
 /// The failure of a rule that exceeded its deadline; it names the open call, or what the rule waited for.
-fn overdue(deadline: Duration, calls: &[Call], waiting: Option<&str>) -> Outcome {
+fn deadline_exceeded(deadline: Duration, calls: &[Call], waiting: Option<&str>) -> Outcome {
     let deadline = deadline.as_secs_f64();
     let duration = |call: &Call| (call.end.unwrap_or(deadline) - call.start).max(0.0);
     // The event stream stays open as long as the rule reads it.
@@ -416,11 +420,11 @@ fn overdue(deadline: Duration, calls: &[Call], waiting: Option<&str>) -> Outcome
         ),
         (None, None) => "no call was made".to_owned(),
     };
-    of_whole(format!("to end within {deadline} s"), seen)
+    rule_failure(format!("to end within {deadline} s"), seen)
 }
 
 /// The outcome for a refused call: an optional call makes the rule unsupported, any other call fails it.
-fn judged(outcome: Result<(), Outcome>, calls: &[Call]) -> Result<(), Outcome> {
+fn classified(outcome: Result<(), Outcome>, calls: &[Call]) -> Result<(), Outcome> {
     let Err(Outcome::Refused { code, message }) = outcome else {
         return outcome;
     };
@@ -441,7 +445,7 @@ async fn clean_up(shared: Arc<Shared>, client: &Client, directory: RunDirectory)
     let run = shared.run.clone();
     let unfinished: Vec<Unfinished> = shared.unfinished().values().cloned().collect();
     let calls: Vec<Call> = unfinished.iter().flat_map(|one| one.recording.calls()).collect();
-    let answered = cleanup::answered_pods(&calls);
+    let answered = cleanup::created_pods(&calls);
     let left =
         tokio::time::timeout(LAST_REMOVAL, cleanup::remove_run(client, &run, &answered)).await;
     // All rules have ended, so this is the only owner.

@@ -245,7 +245,7 @@ fn pod(object: &Object) -> Option<Pod> {
     }
     let decoded = pod_json::from_json(value);
     let decoded = decoded.inspect_err(|error| {
-        tracing::error!(pod = %object.key, error, "failed to decode a pod of the store; it is not run");
+        tracing::error!(pod = %object.key, error, "failed to decode a pod in the store; skipping it");
     });
     decoded.ok().map(Pod::new)
 }

@@ -70,7 +70,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Must "CRI-AGR-007": "Lists and statuses are up to date as soon as a stop or remove call returns.",
         KUBELET, tags ["kubelet", "agreement", "state"], calls [ListContainers, ListPodSandbox, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
-        answers_are_of_now given [pod], faults [
+        answers_are_current given [pod], faults [
             "StopContainer swallow",
             "RemoveContainer swallow",
             "StopPodSandbox swallow",
@@ -256,7 +256,7 @@ async fn attributes_of_sandbox_stats_agree(x: &Context) -> Verdict {
     equal(what, &seen, &vec![Some(expected)])
 }
 
-async fn answers_are_of_now(x: &Context, pod: Pod) -> Verdict {
+async fn answers_are_current(x: &Context, pod: Pod) -> Verdict {
     let listed = x.listed_pod(&pod.id).await?.is_some();
     equal("whether the new sandbox is listed", &listed, &true)?;
     let id = x.running(&pod).await?;

@@ -55,27 +55,27 @@ pub(crate) const RULES: &[Rule] = rules! {
 };
 
 /// When calls are cancelled: early, midway and late.
-const MOMENTS: [Duration; 4] = [
+const CANCEL_DELAYS: [Duration; 4] = [
     Duration::from_millis(1),
     Duration::from_millis(10),
     Duration::from_millis(50),
     Duration::from_millis(200),
 ];
 /// The annotation by which faults distinguish the calls of a rule.
-const TURN: &str = "turn";
+const ATTEMPT_ANNOTATION: &str = "turn";
 
-fn turn(word: &str) -> [(String, String); 1] {
-    [(TURN.to_owned(), word.to_owned())]
+fn attempt_annotation(word: &str) -> [(String, String); 1] {
+    [(ATTEMPT_ANNOTATION.to_owned(), word.to_owned())]
 }
 
 async fn pod_is_run_after_cancelled_run(x: &Context) -> Verdict {
-    for moment in MOMENTS {
+    for delay in CANCEL_DELAYS {
         let mut config = x.sandbox();
         drop(std::fs::create_dir_all(&config.log_directory));
-        config.annotations.extend(turn("given up"));
+        config.annotations.extend(attempt_annotation("given up"));
         // Dropping the call resets its stream.
-        drop(tokio::time::timeout(moment, x.client.run_pod(config.clone())).await);
-        config.annotations.extend(turn("again"));
+        drop(tokio::time::timeout(delay, x.client.run_pod(config.clone())).await);
+        config.annotations.extend(attempt_annotation("again"));
         let uid = config.metadata.clone().unwrap_or_default().uid;
         let id = x
             .until("RunPodSandbox to succeed after a cancelled one", async || {
@@ -102,12 +102,12 @@ async fn pod_is_run_after_cancelled_run(x: &Context) -> Verdict {
 }
 
 async fn container_is_created_after_cancelled_create(x: &Context, pod: Pod) -> Verdict {
-    for (attempt, moment) in (0..).zip(MOMENTS) {
+    for (attempt, delay) in (0..).zip(CANCEL_DELAYS) {
         let mut config = x.forever("c");
         config.metadata.get_or_insert_default().attempt = attempt;
-        config.annotations.extend(turn("given up"));
-        drop(tokio::time::timeout(moment, pod.create(config.clone())).await);
-        config.annotations.extend(turn("again"));
+        config.annotations.extend(attempt_annotation("given up"));
+        drop(tokio::time::timeout(delay, pod.create(config.clone())).await);
+        config.annotations.extend(attempt_annotation("again"));
         let id = x
             .until("CreateContainer to succeed after a cancelled one", async || {
                 let refusal = match pod.create(config.clone()).await {
@@ -169,7 +169,7 @@ async fn image_is_pulled_after_cancelled_pull(x: &Context) -> Verdict {
     images.fail(Fault::stall(0).method("GET").on(&blobs).times(1));
     let (pulling, client) = (name.clone(), x.client.clone());
     let mut pull = tasks::spawn(async move { client.pull(&pulling).await });
-    let asked = x.until("PullImage to request a blob", async || match images.seen(&blobs) {
+    let requested = x.until("PullImage to request a blob", async || match images.seen(&blobs) {
         0 => Err(digest.clone()),
         _ => Ok(()),
     });
@@ -180,7 +180,7 @@ async fn image_is_pulled_after_cancelled_pull(x: &Context) -> Verdict {
                 other => failed("PullImage of an image whose blob stalls", "to wait", format!("{other:?}")),
             };
         }
-        asked = asked => asked?,
+        requested = requested => requested?,
     }
     let early = x.client.image(&name).await?;
     equal("ImageStatus while PullImage waits", &early, &None)?;

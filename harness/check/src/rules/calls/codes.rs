@@ -106,13 +106,13 @@ pub(crate) const RULES: &[Rule] = rules! {
 /// Passes for one of these codes. Some runtimes return UNKNOWN because they set no code: that diverges.
 fn coded<T: Debug>(what: &str, answer: Result<T, Status>, codes: &[Code]) -> Verdict {
     let status = refused(what, answer)?;
-    let said = format!("{:?}: {}", status.code(), status.message());
+    let error = format!("{:?}: {}", status.code(), status.message());
     if codes.contains(&status.code()) {
         return Ok(());
     }
     match status.code() == Code::Unknown {
-        true => diverges(format!("{what}: {said}")),
-        false => failed(what, format!("one of the codes {codes:?}"), said),
+        true => diverges(format!("{what}: {error}")),
+        false => failed(what, format!("one of the codes {codes:?}"), error),
     }
 }
 
@@ -137,14 +137,14 @@ async fn absent<T: Debug>(
 /// fail: they mean that the runtime is broken.
 fn invalid<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict {
     let status = refused(what, answer)?;
-    let said = format!("{what}: {:?}: {}", status.code(), status.message());
+    let error = format!("{what}: {:?}: {}", status.code(), status.message());
     let code = status.code();
     if [Code::Internal, Code::DataLoss].contains(&code) {
-        return failed(what, "INVALID_ARGUMENT", said);
+        return failed(what, "INVALID_ARGUMENT", error);
     }
     match code == Code::InvalidArgument {
         true => Ok(()),
-        false => Err(Outcome::Diverges(said)),
+        false => Err(Outcome::Diverges(error)),
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Should "CRI-SBX-048": "PodSandboxStatus reports all IPv4 and IPv6 addresses that the runtime assigned to the pod.",
         KUBELET, tags ["kubelet", "network"], calls [PodSandboxStatus],
-        every_address_is_told given [namespaces, pod, container], faults [
+        every_address_is_reported given [namespaces, pod, container], faults [
             "PodSandboxStatus set status.network.ip \"10.11.12.13\"",
             "PodSandboxStatus drop status.network",
         ];
@@ -140,7 +140,7 @@ fn own_ipv6(table: &str) -> Set<IpAddr> {
     lines.collect()
 }
 
-async fn every_address_is_told(x: &Context, pod: Pod, id: String) -> Verdict {
+async fn every_address_is_reported(x: &Context, pod: Pod, id: String) -> Verdict {
     let network = x.pod_status(&pod.id).await?.network.unwrap_or_default();
     let ipv4 = x.client.sh(&id, "cat /proc/net/fib_trie 2>/dev/null; :");
     let ipv4 = ipv4.await?;
@@ -151,13 +151,13 @@ async fn every_address_is_told(x: &Context, pod: Pod, id: String) -> Verdict {
     let mut own = own_ipv4(&ipv4);
     own.extend(own_ipv6(&ipv6.await?));
     let others = network.additional_ips.iter().map(|one| one.ip.as_str());
-    let told: Set<IpAddr> = [network.ip.as_str()]
+    let reported: Set<IpAddr> = [network.ip.as_str()]
         .into_iter()
         .chain(others)
         .filter_map(|text| text.parse().ok())
         .collect();
     let what = "the addresses in PodSandboxStatus";
-    ensure(own.is_subset(&told), what, &format!("to include {own:?}"), &told)
+    ensure(own.is_subset(&reported), what, &format!("to include {own:?}"), &reported)
 }
 
 async fn fewest_fields_are_enough(x: &Context) -> Verdict {

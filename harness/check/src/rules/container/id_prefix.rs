@@ -5,7 +5,7 @@ use crate::prelude::*;
 pub(crate) const RULES: &[Rule] = rules! {
     Should "CRI-CTR-053": "Lifecycle, exec, stream, log and stats calls accept ids truncated to 13 characters, as crictl shows them.",
         CONTAINERD, tags ["crictl", "names"], calls [CreateContainer, StartContainer, ExecSync, Exec, Attach, PortForward, ReopenContainerLog, ContainerStats, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
-        beginning_of_id_serves_in_calls, faults [
+        id_prefix_is_accepted_in_calls, faults [
             "CreateContainer answer NOT_FOUND",
             "StartContainer answer NOT_FOUND",
             "ExecSync answer NOT_FOUND",
@@ -24,7 +24,7 @@ pub(crate) const RULES: &[Rule] = rules! {
 /// The number of characters of an id that crictl shows.
 const SHOWN: usize = 13;
 
-async fn beginning_of_id_serves_in_calls(x: &Context) -> Verdict {
+async fn id_prefix_is_accepted_in_calls(x: &Context) -> Verdict {
     let short = |id: &str| id.get(..SHOWN).unwrap_or(id).to_owned();
     let pod = x.pod().await?;
     let sandbox = short(&pod.id);

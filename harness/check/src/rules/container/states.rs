@@ -22,7 +22,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Must "CRI-CTR-051": "A container that has not exited has no exit code, no reason and no finish time.",
         KUBELET, tags ["kubelet", "state", "exit"], calls [ContainerStatus],
-        what_has_not_ended_has_no_end given [pod], faults [
+        unfinished_container_has_no_finish_time given [pod], faults [
             "ContainerStatus if status.state == \"CONTAINER_RUNNING\" set status.exit_code 5",
             "ContainerStatus if status.state == \"CONTAINER_RUNNING\" set status.reason \"Running\"",
             "ContainerStatus if status.state == \"CONTAINER_CREATED\" set status.exit_code 1",
@@ -33,7 +33,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         absent_stdin_is_at_its_end given [pod], faults ["CreateContainer request set config.stdin true"];
     Must "CRI-SEC-013": "By default a container has no seccomp filter and no_new_privs is not set.",
         CRITEST, tags ["kubelet", "seccomp"], calls [CreateContainer],
-        nothing_is_confined_unasked given [namespaces], faults [
+        nothing_is_confined_by_default given [namespaces], faults [
             "CreateContainer request set config.linux.security_context.no_new_privs true",
             "CreateContainer request set config.linux.security_context.seccomp {\"profile_type\":\"RuntimeDefault\"}",
         ];
@@ -110,7 +110,7 @@ async fn settings_stay_in_each_state(x: &Context, pod: Pod) -> Verdict {
     Ok(())
 }
 
-async fn what_has_not_ended_has_no_end(x: &Context, pod: Pod) -> Verdict {
+async fn unfinished_container_has_no_finish_time(x: &Context, pod: Pod) -> Verdict {
     let id = pod.create(x.forever("c")).await?;
     let created = x.client.container(&id).await?;
     x.client.start(&id).await?;
@@ -129,7 +129,7 @@ async fn absent_stdin_is_at_its_end(x: &Context, pod: Pod) -> Verdict {
     equal("exit_code", &status.exit_code, &4)
 }
 
-async fn nothing_is_confined_unasked(x: &Context) -> Verdict {
+async fn nothing_is_confined_by_default(x: &Context) -> Verdict {
     let filtered = |status: &str| status.lines().any(|line| line == "Seccomp:\t2");
     let own = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if filtered(&own) || own.contains("NoNewPrivs:\t1") {

@@ -30,7 +30,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         one_tag_removes_all, faults ["RemoveImage swallow"];
     Must "CRI-CNT-017": "An image that was pulled from two registries is one image with the tags and digests of both; RemoveImage by one tag removes it.",
         CRITEST, tags ["kubelet", "names", "pull"], calls [PullImage, ImageStatus, ListImages, RemoveImage],
-        image_of_two_registries_is_one, faults [
+        image_of_two_registries_is_shared, faults [
             "RemoveImage swallow",
             "ImageStatus drop image.repo_tags",
             "ImageStatus drop image.repo_digests",
@@ -120,7 +120,7 @@ async fn one_tag_removes_all(x: &Context) -> Verdict {
     equal("the removed image in ListImages", &listed, &None)
 }
 
-async fn image_of_two_registries_is_one(x: &Context) -> Verdict {
+async fn image_of_two_registries_is_shared(x: &Context) -> Verdict {
     let (first, _) = add(x, "1", |image| image)?;
     // The check's registry has two names.
     let (here, other) = ("127.0.0.1:", "localhost:");

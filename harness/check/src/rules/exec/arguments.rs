@@ -60,7 +60,7 @@ async fn large_output_is_cut(x: &Context, id: String) -> Verdict {
 pub(crate) const ORPHANS: &[Rule] = rules! {
     Must "CRI-EXE-021": "ExecSync returns the output and the exit code even if an orphaned process holds standard output open.",
         CONTAINERD, tags ["kubelet", "exec", "time"], calls [ExecSync],
-        exec_ends_without_what_it_leaves given [container], faults [
+        exec_ends_despite_background_process given [container], faults [
             "ExecSync drop stdout",
             "ExecSync set exit_code 0",
             "ExecSync answer INTERNAL",
@@ -70,13 +70,13 @@ pub(crate) const ORPHANS: &[Rule] = rules! {
 /// The timeout of the command, in seconds.
 const TIMEOUT: i64 = 5;
 /// A call that takes longer ignores its timeout.
-const PATIENCE: Duration = Duration::from_secs(15);
+const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 
-async fn exec_ends_without_what_it_leaves(x: &Context, id: String) -> Verdict {
+async fn exec_ends_despite_background_process(x: &Context, id: String) -> Verdict {
     let command = ["/bin/sh", "-c", "echo left; sleep 1000 & exit 3"];
     let answer = x.client.exec(&id, command, TIMEOUT);
     let diverges = |why: &str| Err(Outcome::Diverges(why.to_owned()));
-    match tokio::time::timeout(PATIENCE, answer).await {
+    match tokio::time::timeout(ANSWER_LIMIT, answer).await {
         // containerd does this unless drain_exec_sync_io_timeout is set.
         Err(_) => diverges("the call returns when the last process has closed the output"),
         Ok(Err(status)) if status.code() == Code::DeadlineExceeded => {

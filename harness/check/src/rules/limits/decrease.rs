@@ -6,7 +6,7 @@ use crate::rules::limits::{MIB, memory_limit, of_cgroup, with};
 pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-LIM-019": "If UpdateContainerResources requests a memory limit below the current usage, the call either fails and changes nothing, or succeeds and ContainerStatus reports the new limit.",
         CRIO, tags ["kubelet", "resources", "resize"], calls [UpdateContainerResources, ContainerStatus],
-        limit_below_usage_is_refused_or_told given [limits], faults [
+        limit_below_usage_is_refused_or_reported given [limits], faults [
             "UpdateContainerResources swallow",
             "ContainerStatus set status.resources.linux.memory_limit_in_bytes 67108864",
         ];
@@ -29,12 +29,12 @@ pub(crate) fn memory(limit: i64) -> v1::LinuxContainerResources {
     }
 }
 
-async fn limit_below_usage_is_refused_or_told(x: &Context) -> Verdict {
+async fn limit_below_usage_is_refused_or_reported(x: &Context) -> Verdict {
     let (before, below) = (256 * MIB, 8 * MIB);
     let pod = x.pod().await?;
     let text = "v=0123456789abcdef; while [ ${#v} -lt 33554432 ]; do v=$v$v; done; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = x.start_ready(&pod, with(x.script("c", text), memory(before))).await?;
-    let told = async || {
+    let reported_limit = async || {
         let status = x.client.container(&id).await?;
         let linux = status.resources.and_then(|resources| resources.linux);
         Verdict::Ok(linux.unwrap_or_default().memory_limit_in_bytes)
@@ -42,9 +42,9 @@ async fn limit_below_usage_is_refused_or_told(x: &Context) -> Verdict {
     let what = "the memory limit in ContainerStatus";
     if x.client.update(&id, memory(below)).await.is_ok() {
         // The kernel may then reclaim memory or kill the container.
-        return equal(what, &told().await?, &below);
+        return equal(what, &reported_limit().await?, &below);
     }
-    equal(&format!("{what} after a refused update"), &told().await?, &before)?;
+    equal(&format!("{what} after a refused update"), &reported_limit().await?, &before)?;
     let limit = memory_limit(x, &id).await?;
     let what = "the limit of the cgroup after a refused update";
     equal(what, &limit, &before.to_string())?;

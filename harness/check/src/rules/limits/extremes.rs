@@ -62,11 +62,11 @@ async fn are_set(
     let seen = of_cgroup(x, id, "cpu.weight", "cpu/cpu.shares").await?;
     let is_one = seen.as_deref().is_some_and(|seen| shares.contains(&seen));
     ensure(is_one, "shares or weight", &shares.join(" or "), &seen)?;
-    let told = x.client.container(id).await?.resources.unwrap_or_default();
-    let told = told.linux.unwrap_or_default();
+    let reported = x.client.container(id).await?.resources.unwrap_or_default();
+    let reported = reported.linux.unwrap_or_default();
     equal(
         "memory limit, quota and shares in ContainerStatus",
-        &(told.memory_limit_in_bytes, told.cpu_quota, told.cpu_shares),
+        &(reported.memory_limit_in_bytes, reported.cpu_quota, reported.cpu_shares),
         &(expected.memory_limit_in_bytes, expected.cpu_quota, expected.cpu_shares),
     )
 }

@@ -69,7 +69,7 @@ fn has(what: &str, listed: Verdict<Vec<String>>, id: &str) -> Verdict {
     }
 }
 
-async fn others_come_and_go(x: &Context, pod: &Pod) -> Verdict {
+async fn churn_sandboxes(x: &Context, pod: &Pod) -> Verdict {
     for round in 0..ROUNDS {
         let other = x.pod().await?;
         let short = pod.start(x.script(&format!("short-{round}"), "exit 0")).await?;
@@ -85,7 +85,7 @@ async fn others_come_and_go(x: &Context, pod: &Pod) -> Verdict {
 }
 
 async fn lists_hold_while_members_change(x: &Context, pod: Pod, id: String) -> Verdict {
-    while_changing(others_come_and_go(x, &pod), || lists_name(x, &pod.id, &id)).await
+    while_changing(churn_sandboxes(x, &pod), || lists_name(x, &pod.id, &id)).await
 }
 
 /// Fails unless each list has this sandbox or this container.

@@ -167,7 +167,7 @@ pub(crate) fn answered<T>(what: &str, answer: Result<T, Status>) -> Verdict<T> {
 }
 
 /// Fails unless `seen` contains each id of `once` once and no id of `never`.
-fn is_once(what: &str, seen: &[String], once: &[&String], never: &[&String]) -> Verdict {
+fn expect_once(what: &str, seen: &[String], once: &[&String], never: &[&String]) -> Verdict {
     let ours = seen.iter().filter(|id| once.contains(id) || never.contains(id));
     let mut ours: Vec<&String> = ours.collect();
     ours.sort_unstable();
@@ -198,7 +198,7 @@ async fn running_containers_are_measured(x: &Context) -> Verdict {
         let what = format!("ListContainerStats {what}");
         let listed = answered(&what, x.client.list_container_stats(filter).await)?.into_iter();
         let listed: Vec<String> = listed.filter_map(|one| Some(one.attributes?.id)).collect();
-        is_once(&what, &listed, once, never)?;
+        expect_once(&what, &listed, once, never)?;
     }
     Ok(())
 }
@@ -230,14 +230,14 @@ async fn ready_sandboxes_are_measured(x: &Context) -> Verdict {
         let seen: Vec<String> =
             listed.iter().filter_map(|one| Some(one.attributes.clone()?.id)).collect();
         let never: &[&String] = if once.is_empty() { &[&all.pod.id] } else { &[] };
-        is_once(&what, &seen, once, &[never, &[&removed.id]].concat())?;
+        expect_once(&what, &seen, once, &[never, &[&removed.id]].concat())?;
         for stats in listed {
             if stats.attributes.is_none_or(|of| of.id != all.pod.id) {
                 continue;
             }
             let inside = stats.linux.unwrap_or_default().containers.into_iter();
             let inside: Vec<String> = inside.filter_map(|one| Some(one.attributes?.id)).collect();
-            is_once(
+            expect_once(
                 &format!("the containers of the sandbox, {what}"),
                 &inside,
                 &[running],
@@ -248,9 +248,9 @@ async fn ready_sandboxes_are_measured(x: &Context) -> Verdict {
     let what = "ListPodSandboxMetrics";
     let listed = answered(what, x.client.pod_metrics().await)?;
     let seen: Vec<String> = listed.iter().map(|one| one.pod_sandbox_id.clone()).collect();
-    is_once(what, &seen, &[&all.pod.id], &[&removed.id])?;
+    expect_once(what, &seen, &[&all.pod.id], &[&removed.id])?;
     let ours = listed.into_iter().filter(|one| one.pod_sandbox_id == all.pod.id);
     let inside: Vec<String> =
         ours.flat_map(|one| one.container_metrics).map(|one| one.container_id).collect();
-    is_once("the containers in ListPodSandboxMetrics", &inside, &[running], &[gone])
+    expect_once("the containers in ListPodSandboxMetrics", &inside, &[running], &[gone])
 }

@@ -20,7 +20,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Must "CRI-MNT-028": "A container_path that is missing in the image is created, even if the root filesystem is read-only.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
-        places_are_made, faults [
+        mount_points_are_created, faults [
             "CreateContainer request drop config.mounts",
             "CreateContainer request drop config.linux.security_context.readonly_rootfs",
         ];
@@ -58,7 +58,7 @@ async fn links_of_image_are_followed(x: &Context) -> Verdict {
     x.prints(config, "the files", "secret\nsecret\nsecret\n").await
 }
 
-async fn places_are_made(x: &Context) -> Verdict {
+async fn mount_points_are_created(x: &Context) -> Verdict {
     let volume = directory(x)?;
     made(std::fs::write(volume.join("file"), "there\n"))?;
     let text = "cat /not/in/the/image/file /no/such/file; echo written >/not/in/the/image/new

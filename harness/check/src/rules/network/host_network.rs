@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::prelude::*;
 use crate::rules::namespaces::{container, name_of, pod, sandbox_mode};
-use crate::rules::network::{PORT, address, asked, said, serve};
+use crate::rules::network::{PORT, address, response_in_container, response_on_host, serve};
 
 pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-NET-008": "A host-network pod can connect to the host's loopback address, and a pod with its own network cannot.",
@@ -57,7 +57,7 @@ async fn loopback_is_of_host(x: &Context) -> Verdict {
     }));
     let own = x.pod().await?;
     let within = own.start(x.forever("c")).await?;
-    let answer = asked(x, &within, Ipv4Addr::LOCALHOST, port).await?;
+    let answer = response_in_container(x, &within, Ipv4Addr::LOCALHOST, port).await?;
     let reached = answer.as_deref() == Ok(HELLO);
     ensure(
         !reached,
@@ -77,7 +77,7 @@ async fn loopback_is_of_host(x: &Context) -> Verdict {
             "the host network namespace is {of_host} for the runtime, and {ours} for this check"
         ));
     }
-    match asked(x, &here, Ipv4Addr::LOCALHOST, port).await? {
+    match response_in_container(x, &here, Ipv4Addr::LOCALHOST, port).await? {
         Ok(text) => equal("the answer of the server on the host", text.as_str(), HELLO),
         Err(why) => failed("the host's loopback address", "an answer", why),
     }
@@ -107,11 +107,11 @@ async fn pod_is_reached_from_host(x: &Context) -> Verdict {
     let beside = other.start(x.forever("c")).await?;
     let at = address(x, &pod).await?;
     let expected = "hello from pod\n";
-    match asked(x, &beside, at, PORT).await? {
+    match response_in_container(x, &beside, at, PORT).await? {
         Ok(text) => equal("the answer to another pod", text.as_str(), expected)?,
         Err(why) => return failed(format!("{at}:{PORT}, from another pod"), "an answer", why),
     }
-    match tokio::time::timeout(SOON, said(at, PORT)).await {
+    match tokio::time::timeout(SOON, response_on_host(at, PORT)).await {
         Ok(Ok(text)) => equal("the answer to the host", text.as_str(), expected),
         Ok(Err(error)) => Err(unreached(at, &error.to_string())),
         Err(_) => Err(unreached(at, "no answer")),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use tokio::net::UdpSocket;
 
 use crate::prelude::*;
-use crate::rules::network::{PORT, SERVER, said, serve, serve_with};
+use crate::rules::network::{PORT, SERVER, response_on_host, serve, serve_with};
 
 pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-NET-004": "A UDP host port forwards datagrams to the pod's port, and forwards the replies to the client.",
@@ -101,15 +101,18 @@ async fn host_port_has_address(x: &Context) -> Verdict {
     serve(x, &pod, "pod").await?;
     x.until(
         "the pod's answer at the address of the host port",
-        async || match tokio::time::timeout(x.shared.patience, said(Ipv4Addr::LOCALHOST, port))
-            .await
+        async || match tokio::time::timeout(
+            x.shared.patience,
+            response_on_host(Ipv4Addr::LOCALHOST, port),
+        )
+        .await
         {
             Ok(Ok(text)) if text == "hello from pod\n" => Ok(()),
             answer => Err(format!("{answer:?}")),
         },
     )
     .await?;
-    let other = said(Ipv4Addr::new(127, 0, 0, 2), port);
+    let other = response_on_host(Ipv4Addr::new(127, 0, 0, 2), port);
     let other = tokio::time::timeout(Duration::from_secs(2), other).await;
     let answers = matches!(&other, Ok(Ok(text)) if text == "hello from pod\n");
     ensure(!answers, "the host port at another address of the host", "no answer", other)
@@ -129,8 +132,9 @@ async fn host_ports_are_those_given(x: &Context) -> Verdict {
     let word = x.unique("each");
     serve(x, &pod, &word).await?;
     let hello = format!("hello from {word}\n");
-    let at =
-        async |port| tokio::time::timeout(x.shared.patience, said(Ipv4Addr::LOCALHOST, port)).await;
+    let at = async |port| {
+        tokio::time::timeout(x.shared.patience, response_on_host(Ipv4Addr::LOCALHOST, port)).await
+    };
     for port in [first, second] {
         x.until("the pod's answer at each host port", async || match at(port).await {
             Ok(Ok(text)) if text == hello => Ok(()),
@@ -166,11 +170,15 @@ async fn host_ports_are_kept_apart(x: &Context) -> Verdict {
     serve_with(x, &pod, &servers).await?;
     let limit = Duration::from_secs(2);
     x.until("the answers of the pod's servers, each at its host port", async || {
-        let at =
-            async |port| match tokio::time::timeout(limit, said(Ipv4Addr::LOCALHOST, port)).await {
-                Ok(answer) => answer.unwrap_or_else(|error| error.to_string()),
-                Err(_) => "no answer".to_owned(),
-            };
+        let at = async |port| match tokio::time::timeout(
+            limit,
+            response_on_host(Ipv4Addr::LOCALHOST, port),
+        )
+        .await
+        {
+            Ok(answer) => answer.unwrap_or_else(|error| error.to_string()),
+            Err(_) => "no answer".to_owned(),
+        };
         let datagram = tokio::time::timeout(limit, answered(both)).await;
         let datagram = datagram.is_ok_and(|answer| answer.is_ok_and(|text| text == "hello there"));
         let (first, second) = (at(both).await, at(other).await);

@@ -108,7 +108,7 @@ async fn large_streams_are_whole(x: &Context) -> Verdict {
         containers.push((container, ANNOTATION));
     }
     let (pods, containers) = (in_order(pods), in_order(containers));
-    let said = |call: &str| format!("the objects in {call}, and the size of their annotations");
+    let subject = |call: &str| format!("the objects in {call}, and the size of their annotations");
 
     let what = "StreamPodSandboxes";
     let request = v1::StreamPodSandboxesRequest::default();
@@ -116,7 +116,7 @@ async fn large_streams_are_whole(x: &Context) -> Verdict {
     let streamed = drained(x, what, answer, |one| one.pod_sandboxes).await?;
     let ours = streamed.iter().filter(|pod| is_ours(x, &pod.labels));
     let ours = in_order(ours.map(|pod| sized(&pod.id, &pod.annotations)));
-    equal(&said(what), &ours, &pods)?;
+    equal(&subject(what), &ours, &pods)?;
 
     let what = "StreamContainers";
     let request = v1::StreamContainersRequest::default();
@@ -124,7 +124,7 @@ async fn large_streams_are_whole(x: &Context) -> Verdict {
     let streamed = drained(x, what, answer, |one| one.containers).await?;
     let ours = streamed.iter().filter(|one| is_ours(x, &one.labels));
     let ours = in_order(ours.map(|one| sized(&one.id, &one.annotations)));
-    equal(&said(what), &ours, &containers)?;
+    equal(&subject(what), &ours, &containers)?;
 
     let what = "StreamContainerStats";
     let request = v1::StreamContainerStatsRequest::default();
@@ -133,7 +133,7 @@ async fn large_streams_are_whole(x: &Context) -> Verdict {
     let ours = streamed.iter().filter_map(|one| one.attributes.as_ref());
     let ours = ours.filter(|one| is_ours(x, &one.labels));
     let ours = in_order(ours.map(|one| sized(&one.id, &one.annotations)));
-    equal(&said(what), &ours, &containers)?;
+    equal(&subject(what), &ours, &containers)?;
 
     let what = "StreamPodSandboxStats";
     let request = v1::StreamPodSandboxStatsRequest::default();
@@ -142,5 +142,5 @@ async fn large_streams_are_whole(x: &Context) -> Verdict {
     let ours = streamed.iter().filter_map(|one| one.attributes.as_ref());
     let ours = ours.filter(|one| is_ours(x, &one.labels));
     let ours = in_order(ours.map(|one| sized(&one.id, &one.annotations)));
-    equal(&said(what), &ours, &pods)
+    equal(&subject(what), &ours, &pods)
 }

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 use crate::rules::namespaces;
-use crate::rules::process::holding;
+use crate::rules::process::start_with_fifo;
 
 pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-PRC-019": "In a shared PID namespace, a container killed by SIGTERM has exit code 143.",
@@ -76,18 +76,18 @@ async fn orphans_end_in_shared_namespace(x: &Context) -> Verdict {
     let pod = namespaces::pod(x, |options| options.pid = NamespaceMode::Pod.into()).await?;
     let config = namespaces::container(x, &pod, "d", |_| {});
     let other = pod.start(config).await?;
-    let (id, mut held) = holding(x, &pod, "c", LEAVE_ORPHAN).await?;
+    let (id, mut fifo) = start_with_fifo(x, &pod, "c", LEAVE_ORPHAN).await?;
     x.container_is(&id, ContainerState::ContainerRunning).await?;
-    std::fs::write(held.directory.join("go"), "")
+    std::fs::write(fifo.directory.join("go"), "")
         .map_err(|error| Outcome::Skipped(format!("no file for the container: {error}")))?;
     x.exited(&id).await?;
     x.container_is(&other, ContainerState::ContainerRunning).await?;
-    if held.ends(x, "the exit of its first process").await.is_ok() {
+    if fifo.wait_closed(x, "the exit of its first process").await.is_ok() {
         return Ok(());
     }
     // Some runtimes kill remaining processes only on removal.
     x.client.remove(&id).await?;
-    held.ends(x, "RemoveContainer").await?;
+    fifo.wait_closed(x, "RemoveContainer").await?;
     diverges("a process of a container survives until RemoveContainer")
 }
 

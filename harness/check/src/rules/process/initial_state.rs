@@ -9,7 +9,7 @@ use crate::rules::content::{image, script};
 pub(crate) const RULES: &[Rule] = rules! {
     Should "CRI-PRC-013": "Container commands and ExecSync commands start with umask 0022, no blocked or ignored signals, and only the three standard streams open.",
         CONTAINERD, tags ["process", "leaks"], calls [CreateContainer, ExecSync],
-        command_begins_afresh given [namespaces, pod], faults [
+        command_starts_with_clean_state given [namespaces, pod], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"umask 077; umask; sleep 1000\"]",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"trap '' USR1; umask; cat /proc/self/status; echo; ls /proc/self/fd; echo end; sleep 1000\"]",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"exec 7<>/dev/null; umask; cat /proc/self/status; echo; ls /proc/self/fd; echo end; sleep 1000\"]",
@@ -58,12 +58,12 @@ pub(crate) const RULES: &[Rule] = rules! {
 };
 
 /// Prints the umask, the signals and the open files.
-const AFRESH: &str = "umask; cat /proc/self/status; echo; ls /proc/self/fd";
+const PRINT_INITIAL_STATE: &str = "umask; cat /proc/self/status; echo; ls /proc/self/fd";
 /// The signals 1 to 31 except SIGPIPE, which some monitors ignore; libraries reserve some of the higher signals.
 const STANDARD: u64 = 0x7fff_ffff & !(1 << 12);
 
 /// A command without a shell.
-const ALONE: [&str; 2] = ["/bin/cat", "/proc/self/status"];
+const CAT_STATUS: [&str; 2] = ["/bin/cat", "/proc/self/status"];
 
 /// Fails if a process has blocked or ignored signals.
 fn no_signals(what: &str, text: &str) -> Verdict {
@@ -78,7 +78,7 @@ fn no_signals(what: &str, text: &str) -> Verdict {
     Ok(())
 }
 
-fn is_afresh(what: &str, text: &str) -> Verdict {
+fn expect_initial_state(what: &str, text: &str) -> Verdict {
     let mask = text.lines().next().unwrap_or_default();
     let mask = mask.trim_start_matches('0');
     equal(&format!("the umask of {what}"), mask, "22")?;
@@ -91,22 +91,22 @@ fn is_afresh(what: &str, text: &str) -> Verdict {
     ensure(streams && files.len() <= 1, &format!("the open files of {what}"), expected, text)
 }
 
-async fn command_begins_afresh(x: &Context, pod: Pod) -> Verdict {
-    let config = x.script("c", &format!("{AFRESH}; echo end; sleep 1000"));
+async fn command_starts_with_clean_state(x: &Context, pod: Pod) -> Verdict {
+    let config = x.script("c", &format!("{PRINT_INITIAL_STATE}; echo end; sleep 1000"));
     let id = pod.start(config).await?;
     x.logged(&pod, "end").await?;
     let lines = x.lines(&pod).into_iter().map(|line| line.text + "\n");
-    is_afresh("the container's command", &lines.collect::<String>())?;
-    let text = x.client.sh(&id, AFRESH).await?;
-    is_afresh("a command of ExecSync", &text)?;
+    expect_initial_state("the container's command", &lines.collect::<String>())?;
+    let text = x.client.sh(&id, PRINT_INITIAL_STATE).await?;
+    expect_initial_state("a command of ExecSync", &text)?;
     // A shell resets some of this state for its children; these commands run without a shell.
     let mut config = x.script("d", "");
-    config.command = ALONE.map(str::to_owned).into();
+    config.command = CAT_STATUS.map(str::to_owned).into();
     config.log_path = "c.log".to_owned();
     let other = x.pod().await?;
     let of_container = x.output_in(&other, config).await?;
     no_signals("a container's command without a shell", &of_container)?;
-    let answer = x.client.exec(&id, ALONE, 30).await?;
+    let answer = x.client.exec(&id, CAT_STATUS, 30).await?;
     let of_command = String::from_utf8_lossy(&answer.stdout).into_owned();
     no_signals("a command of ExecSync without a shell", &of_command)
 }

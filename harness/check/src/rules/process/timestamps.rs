@@ -24,19 +24,19 @@ pub(crate) const RULES: &[Rule] = rules! {
 };
 
 /// The pause between two moments that the rule must distinguish.
-const APART: Duration = Duration::from_secs(4);
+const INTERVAL: Duration = Duration::from_secs(4);
 /// How late a runtime may notice an exit, in nanoseconds.
 const LATE: i64 = 3_000_000_000;
 
 async fn times_are_those_of_what_happened(x: &Context, pod: Pod) -> Verdict {
     let id = pod.create(x.script("c", "echo ended")).await?;
-    tokio::time::sleep(APART).await;
+    tokio::time::sleep(INTERVAL).await;
     let started = now();
     x.client.start(&id).await?;
     // `logged` reads the log without calling the runtime.
     x.logged(&pod, "ended").await?;
     let ended = now();
-    tokio::time::sleep(APART).await;
+    tokio::time::sleep(INTERVAL).await;
     let status = x.exited(&id).await?;
     let what = "started_at of a container created 4 s before";
     let holds = status.started_at >= started - TICK && status.started_at <= ended;
@@ -51,7 +51,7 @@ async fn event_times_are_those_of_what_happened(x: &Context) -> Verdict {
     let subscription = subscribe(x).await?;
     let pod = x.pod().await?;
     let id = x.running(&pod).await?;
-    tokio::time::sleep(APART).await;
+    tokio::time::sleep(INTERVAL).await;
     let stopped = now();
     x.client.stop_pod(&pod.id).await?;
     x.client.remove_pod(&pod.id).await?;

@@ -22,7 +22,7 @@ pub(crate) const RULES: &[Rule] = rules! {
 /// How long the registry delays a layer.
 const PULL: Duration = Duration::from_secs(6);
 /// How long the other calls may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 async fn pull_hinders_nothing(x: &Context, pod: Pod) -> Verdict {
     let (name, _) = add(x, "1", |image| image)?;
@@ -33,14 +33,14 @@ async fn pull_hinders_nothing(x: &Context, pod: Pod) -> Verdict {
     let client = x.client.clone();
     let mut pull = tasks::spawn(async move { client.pull(&name).await });
     // The registry counts a request when it has answered it, so the delayed request for the content is not counted yet.
-    let asked = x.until("the runtime to get the image's manifest", async || {
+    let requested = x.until("the runtime to get the image's manifest", async || {
         match images.seen(&manifests) {
             0 => Err("no request"),
             _ => Ok(()),
         }
     });
     tokio::select! {
-        asked = asked => asked?,
+        requested = requested => requested?,
         pulled = &mut pull => {
             joined("PullImage", pulled)?.map_err(refusal)?;
             return failed("PullImage", "to wait for the content", "an answer");
@@ -51,7 +51,7 @@ async fn pull_hinders_nothing(x: &Context, pod: Pod) -> Verdict {
         x.client.image(&x.shared.image).await?;
         pod.start(x.forever("c")).await
     };
-    let answered = tokio::time::timeout(PATIENCE, calls).await;
+    let answered = tokio::time::timeout(ANSWER_LIMIT, calls).await;
     let pulls = !pull.is_finished();
     // Wait for its end, so that the image can be removed.
     let pulled = pull.await;
@@ -59,7 +59,7 @@ async fn pull_hinders_nothing(x: &Context, pod: Pod) -> Verdict {
         Ok(answer) => drop(answer?),
         Err(_) => {
             let what = "ListImages, ImageStatus and the start of a container during a pull";
-            return failed(what, format!("answers within {PATIENCE:?}"), "none");
+            return failed(what, format!("answers within {ANSWER_LIMIT:?}"), "none");
         }
     }
     ensure(pulls, "PullImage", "not answered yet", &pulled)?;

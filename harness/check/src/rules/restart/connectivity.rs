@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt as _;
 use crate::prelude::*;
 use crate::rules::limits::{MIB, memory_limit, with};
 use crate::rules::network::host_port::with_port;
-use crate::rules::network::{PORT, said, serve};
+use crate::rules::network::{PORT, response_on_host, serve};
 use crate::rules::security::{confined, rights};
 use crate::rules::stream::port_forward::ports;
 
@@ -36,7 +36,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Must "CRI-RST-021": "A container that is OOM-killed after a runtime restart is reported as OOMKilled.",
         KUBELET, tags ["kubelet", "exit", "resources", RESTART], calls [ContainerStatus],
-        memory_kill_is_told given [restart], faults [
+        memory_kill_is_reported given [restart], faults [
             "off restarted: ContainerStatus set status.reason \"Error\"",
             "off restarted: ContainerStatus set status.exit_code 1",
         ];
@@ -46,8 +46,8 @@ pub(crate) const RULES: &[Rule] = rules! {
 async fn answers(x: &Context, port: u16, when: &str) -> Verdict {
     let what = format!("the pod's answer at the host port {when} the restart");
     x.until(&what, async || {
-        let said = said(Ipv4Addr::LOCALHOST, port);
-        match tokio::time::timeout(x.shared.patience, said).await {
+        let response = response_on_host(Ipv4Addr::LOCALHOST, port);
+        match tokio::time::timeout(x.shared.patience, response).await {
             Ok(Ok(text)) if text == "hello from pod\n" => Ok(()),
             answer => Err(format!("{answer:?}")),
         }
@@ -120,15 +120,15 @@ async fn rights_of_commands_stay(x: &Context) -> Verdict {
     security.run_as_group = Some(v1::Int64Value { value: 2345 });
     let pod = x.pod().await?;
     let id = x.start_ready(&pod, config).await?;
-    let tell = "cat /proc/self/status";
-    let before = rights(&x.client.sh(&id, tell).await?);
+    let print_status = "cat /proc/self/status";
+    let before = rights(&x.client.sh(&id, print_status).await?);
     x.restart().await?;
-    let after = rights(&x.client.sh(&id, tell).await?);
+    let after = rights(&x.client.sh(&id, print_status).await?);
     let what = "the privileges of a command after the restart, compared with before";
     equal(what, &after, &before)
 }
 
-async fn memory_kill_is_told(x: &Context) -> Verdict {
+async fn memory_kill_is_reported(x: &Context) -> Verdict {
     x.needs_limits()?;
     let text = "echo ready; until [ -e /tmp/go ]; do sleep 0.05; done
         v=0123456789abcdef; while [ ${#v} -lt 268435456 ]; do v=$v$v; done";

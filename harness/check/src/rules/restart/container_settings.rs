@@ -86,7 +86,7 @@ async fn stop_signal_is_kept(x: &Context) -> Verdict {
 }
 
 /// State, exit code, reason and message in ContainerStatus.
-fn told(status: &v1::ContainerStatus) -> (&'static str, i32, &str, &str) {
+fn exit_details(status: &v1::ContainerStatus) -> (&'static str, i32, &str, &str) {
     let state = status.state().as_str_name();
     (state, status.exit_code, &status.reason, &status.message)
 }
@@ -111,5 +111,9 @@ async fn failed_start_is_remembered(x: &Context, pod: Pod) -> Verdict {
     };
     x.restart().await?;
     let after = x.client.container(&id).await?;
-    equal("state, exit code, reason and message after the restart", &told(&after), &told(&before))
+    equal(
+        "state, exit code, reason and message after the restart",
+        &exit_details(&after),
+        &exit_details(&before),
+    )
 }

@@ -3,23 +3,23 @@
 use compact::Map;
 use cri::v1::ContainerEventType::ContainerStoppedEvent as Stopped;
 
-use crate::held::Held;
+use crate::fifo::LifetimeFifo;
 use crate::prelude::*;
 use crate::rules::event::{kind, subscribe};
 use crate::rules::limits::decrease::memory;
 use crate::rules::limits::{MIB, with};
-use crate::rules::restart::holding;
+use crate::rules::restart::start_with_fifo;
 
 pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-RST-007": "A container's output before and after a runtime restart is in its log once and in order, also after ReopenContainerLog.",
         KUBELET, tags ["kubelet", "logs", RESTART], calls [ReopenContainerLog],
-        log_goes_on given [restart, pod], faults [
+        log_continues given [restart, pod], faults [
             "off restarted: ReopenContainerLog swallow",
             "off restarted: ReopenContainerLog answer INTERNAL",
         ];
     Should "CRI-RST-008": "After a runtime restart, a new subscriber receives events of containers that were started before the restart.",
         KUBELET, tags ["evented-pleg", RESTART], calls [GetContainerEvents, StopContainer],
-        events_go_on given [restart, container], faults [
+        events_continue given [restart, container], faults [
             "off restarted: GetContainerEvents lose",
             "off restarted: GetContainerEvents drop containers_statuses",
             "off restarted: GetContainerEvents answer UNAVAILABLE",
@@ -33,7 +33,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Must "CRI-RST-010": "Containers that were started before a runtime restart still execute commands after it, exit on SIGTERM when they are stopped, and are removed with all their processes.",
         CONTAINERD, tags ["kubelet", "state", RESTART], calls [ExecSync, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
-        life_goes_on given [restart, pod], faults [
+        lifecycle_continues given [restart, pod], faults [
             "off restarted: ExecSync answer INTERNAL",
             "off restarted: StopContainer swallow",
             "off restarted: StopContainer request set timeout 0",
@@ -43,7 +43,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Should "CRI-RST-011": "The CPU time of a running container does not decrease across a runtime restart.",
         KUBELET, tags ["kubelet", "statistics", RESTART], calls [ContainerStats],
-        statistics_go_on given [restart, pod], faults [
+        statistics_continue given [restart, pod], faults [
             "off restarted: ContainerStats set stats.cpu.usage_core_nano_seconds.value \"1\"",
             "off restarted: ContainerStats drop stats.attributes.labels",
             "off restarted: ContainerStats answer NOT_FOUND",
@@ -79,18 +79,18 @@ async fn addresses_stay_taken(x: &Context) -> Verdict {
     Ok(())
 }
 
-async fn log_goes_on(x: &Context, pod: Pod) -> Verdict {
-    let held = Held::new(x)?;
+async fn log_continues(x: &Context, pod: Pod) -> Verdict {
+    let fifo = LifetimeFifo::new(x)?;
     // The container writes a line for each file in the directory.
     let script = "echo before
         for word in after reopened; do until [ -e /mnt/$word ]; do sleep 0.02; done; echo $word; done; sleep 1000";
     let mut config = x.script("c", script);
-    held.mount(&mut config);
+    fifo.mount(&mut config);
     let id = pod.start(config).await?;
     x.logged(&pod, "before").await?;
     x.restart().await?;
     let path = x.log_path(&pod);
-    let tell = |word: &str| match std::fs::write(held.directory.join(word), "") {
+    let signal = |word: &str| match std::fs::write(fifo.directory.join(word), "") {
         Ok(()) => Ok(()),
         Err(error) => failed("the file for the container", "to be written", error.to_string()),
     };
@@ -98,19 +98,19 @@ async fn log_goes_on(x: &Context, pod: Pod) -> Verdict {
         let lines = x.lines(&pod).into_iter();
         lines.map(|line| line.text).collect()
     };
-    tell("after")?;
+    signal("after")?;
     x.logged(&pod, "after").await?;
     equal("the log", &texts(), &vec!["before".to_owned(), "after".to_owned()])?;
     if let Err(error) = std::fs::rename(&path, path.with_extension("old")) {
         return failed("the log file", "to exist", error.to_string());
     }
     x.client.reopen_log(&id).await?;
-    tell("reopened")?;
+    signal("reopened")?;
     x.logged(&pod, "reopened").await?;
     equal("the new log", &texts(), &vec!["reopened".to_owned()])
 }
 
-async fn events_go_on(x: &Context, id: String) -> Verdict {
+async fn events_continue(x: &Context, id: String) -> Verdict {
     x.restart().await?;
     let subscription = subscribe(x).await?;
     x.client.stop(&id, 30).await?;
@@ -156,8 +156,8 @@ async fn names_stay_taken(x: &Context, pod: Pod) -> Verdict {
     x.container_is(&first, ContainerState::ContainerExited).await
 }
 
-async fn life_goes_on(x: &Context, pod: Pod) -> Verdict {
-    let (mut held, id) = holding(x, &pod).await?;
+async fn lifecycle_continues(x: &Context, pod: Pod) -> Verdict {
+    let (mut fifo, id) = start_with_fifo(x, &pod).await?;
     let tells = "echo executed; pwd; id; cat /proc/self/environ";
     let before = x.client.sh(&id, tells).await?;
     x.restart().await?;
@@ -166,7 +166,7 @@ async fn life_goes_on(x: &Context, pod: Pod) -> Verdict {
     x.client.stop(&id, 30).await?;
     let status = x.exited(&id).await?;
     equal("the exit code of the container", &status.exit_code, &143)?;
-    held.ends(x, "StopContainer").await?;
+    fifo.wait_closed(x, "StopContainer").await?;
     x.client.remove(&id).await?;
     equal("the removed container in the list", &x.listed_container(&id).await?, &None)?;
     x.client.stop_pod(&pod.id).await?;
@@ -180,7 +180,7 @@ async fn cpu_time(x: &Context, id: &str) -> Verdict<(u64, v1::ContainerAttribute
     Ok((used.map_or(0, |used| used.value), stats.attributes.unwrap_or_default()))
 }
 
-async fn statistics_go_on(x: &Context, pod: Pod) -> Verdict {
+async fn statistics_continue(x: &Context, pod: Pod) -> Verdict {
     let id =
         pod.start(x.script(
             "c",
@@ -206,11 +206,11 @@ async fn memory_kill_is_remembered(x: &Context) -> Verdict {
     let text = "v=0123456789abcdef; while [ ${#v} -lt 268435456 ]; do v=$v$v; done";
     let id = pod.start(with(x.script("c", text), memory(32 * MIB))).await?;
     x.exited(&id).await?;
-    let told = |status: &v1::ContainerStatus| (status.exit_code, status.reason.clone());
+    let exit_details = |status: &v1::ContainerStatus| (status.exit_code, status.reason.clone());
     let expected = (137, "OOMKilled".to_owned());
     // Some runtimes notice it later or never, which other rules check.
     let before = x.until("the reason OOMKilled", async || match x.client.container(&id).await {
-        Ok(status) if told(&status) == expected => Ok(()),
+        Ok(status) if exit_details(&status) == expected => Ok(()),
         seen => Err(seen),
     });
     if before.await.is_err() {
@@ -218,5 +218,5 @@ async fn memory_kill_is_remembered(x: &Context) -> Verdict {
     }
     x.restart().await?;
     let after = x.client.container(&id).await?;
-    equal("exit code and reason after the restart", &told(&after), &expected)
+    equal("exit code and reason after the restart", &exit_details(&after), &expected)
 }

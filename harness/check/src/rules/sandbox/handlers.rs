@@ -6,7 +6,7 @@ use crate::rules::list;
 pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-SBX-061": "A pod with a non-default runtime handler works like any other: its containers run, execute commands, appear in lists and statistics, and can be stopped and removed; the handler is still reported after the pod is stopped.",
         KUBELET, tags ["kubelet", "state"], calls [RunPodSandbox, PodSandboxStatus, ListPodSandbox, ExecSync, ListContainers, ListContainerStats],
-        pod_of_other_handler_is_like_any, faults [
+        pod_of_other_handler_behaves_as_usual, faults [
             "RunPodSandbox request drop runtime_handler",
             "PodSandboxStatus if response.status.state == \"SANDBOX_NOTREADY\" drop status.runtime_handler",
             "ListPodSandbox if response.items.state == \"SANDBOX_NOTREADY\" drop items.runtime_handler",
@@ -50,7 +50,7 @@ pub(crate) async fn handler_is(x: &Context, pod: &Pod, handler: &str) -> Verdict
     equal("runtime_handler in ListPodSandbox", &of_list.as_deref(), &Some(handler))
 }
 
-async fn pod_of_other_handler_is_like_any(x: &Context) -> Verdict {
+async fn pod_of_other_handler_behaves_as_usual(x: &Context) -> Verdict {
     let Some((pod, handler)) = pod_of_other_handler(x, &x.sandbox()).await? else {
         return skipped("Status lists no usable runtime handler besides the default one");
     };

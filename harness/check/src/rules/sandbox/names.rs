@@ -18,7 +18,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Must "CRI-SBX-046": "Sandboxes with the same name but a different uid or namespace can coexist: a pod is often recreated before the old one is removed.",
         KUBELET, tags ["kubelet", "names"], calls [RunPodSandbox, ListPodSandbox],
-        names_are_told_apart, faults [
+        names_are_distinguished, faults [
             "RunPodSandbox after 1 answer ALREADY_EXISTS",
             "RunPodSandbox after 2 answer ALREADY_EXISTS",
             "RunPodSandbox after 1 answer UNKNOWN",
@@ -52,7 +52,7 @@ async fn next_attempt_is_another_sandbox(x: &Context) -> Verdict {
     equal("the attempt of the second sandbox", &attempt, &1)
 }
 
-async fn names_are_told_apart(x: &Context) -> Verdict {
+async fn names_are_distinguished(x: &Context) -> Verdict {
     let first = x.pod().await?;
     let mut other_uid = first.config.clone();
     let metadata = other_uid.metadata.get_or_insert_default();

@@ -157,11 +157,11 @@ async fn cpu(x: &Context, id: &str) -> Result<v1::CpuUsage, String> {
 
 /// The CPU time used per second between two measurements, in nanoseconds; none if they are not half a second apart.
 fn rate(before: &v1::CpuUsage, after: &v1::CpuUsage) -> Option<u128> {
-    const APART: i64 = 500_000_000;
+    const INTERVAL: i64 = 500_000_000;
     let elapsed = after.timestamp.saturating_sub(before.timestamp);
     let used =
         value(after.usage_core_nano_seconds).saturating_sub(value(before.usage_core_nano_seconds));
-    let elapsed = u128::try_from(elapsed).ok().filter(|_| elapsed >= APART)?;
+    let elapsed = u128::try_from(elapsed).ok().filter(|_| elapsed >= INTERVAL)?;
     (u128::from(used) * 1_000_000_000).checked_div(elapsed)
 }
 
@@ -169,12 +169,12 @@ async fn rate_is_that_of_cpu_time(x: &Context, pod: Pod) -> Verdict {
     const FACTOR: u128 = 4;
     let busy = x.script("c", "echo ready; while :; do :; done");
     let id = x.start_ready(&pod, busy).await?;
-    let told =
+    let supported =
         within(Duration::from_secs(5), "usage_nano_cores", async || match cpu(x, &id).await {
             Ok(cpu) if value(cpu.usage_nano_cores) > 0 => Ok(()),
             seen => Err(seen),
         });
-    if told.await.is_err() {
+    if supported.await.is_err() {
         return skipped("the runtime does not report usage_nano_cores");
     }
     let what = "usage_nano_cores to match usage_core_nano_seconds per second within a factor of 4";
@@ -183,8 +183,8 @@ async fn rate_is_that_of_cpu_time(x: &Context, pod: Pod) -> Verdict {
         // Runtimes compute the rate from two measurements, of which the first is from the previous call.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         let after = cpu(x, &id).await?;
-        let told = u128::from(value(after.usage_nano_cores));
-        let near = |rate| rate > 0 && told <= rate * FACTOR && rate <= told * FACTOR;
+        let reported = u128::from(value(after.usage_nano_cores));
+        let near = |rate| rate > 0 && reported <= rate * FACTOR && rate <= reported * FACTOR;
         match rate(&before, &after).is_some_and(near) {
             true => Ok(()),
             false => Err(format!("{after:?} after {before:?}")),

@@ -44,7 +44,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Should "CRI-STA-022": "Every stats call reports more memory and CPU time for the busier of two containers, and the pod's usage includes both.",
         KUBELET, tags ["kubelet", "resources"], calls [ContainerStats, ListContainerStats, PodSandboxStats],
-        busier_container_is_told, faults [
+        busier_container_is_identified, faults [
             "ContainerStats set stats.memory.working_set_bytes.value \"1000\"",
             "ContainerStats set stats.cpu.usage_core_nano_seconds.value \"1000\"",
             "ListContainerStats set stats.memory.working_set_bytes.value \"40000000\"",
@@ -202,7 +202,7 @@ async fn memory_is_that_of_cgroup(x: &Context, pod: Pod) -> Verdict {
     ensure(major <= faults, "major_page_faults", "at most page_faults", memory)
 }
 
-/// The minimum working set of the busy container of [`busier_container_is_told`].
+/// The minimum working set of the busy container of [`busier_container_is_identified`].
 const BUSY: u64 = 32 << 20;
 
 /// CPU time and working set.
@@ -220,8 +220,8 @@ fn used(cpu: Option<v1::CpuUsage>, memory: Option<v1::MemoryUsage>) -> Used {
 fn busier(what: &str, of: [&v1::ContainerStats; 2]) -> Result<[Used; 2], String> {
     let both = of.map(|stats| used(stats.cpu, stats.memory));
     let [(busy_time, busy_set), (idle_time, idle_set)] = both;
-    let told = busy_time > idle_time && busy_set >= BUSY && idle_set < BUSY * 3 / 4;
-    told.then_some(both).ok_or_else(|| {
+    let holds = busy_time > idle_time && busy_set >= BUSY && idle_set < BUSY * 3 / 4;
+    holds.then_some(both).ok_or_else(|| {
         format!("{what}: CPU time and working set of the busy and the idle one: {both:?}")
     })
 }
@@ -268,7 +268,7 @@ async fn usage_of_both(x: &Context, pod: &Pod, ids: [&str; 2]) -> Verdict<Result
     Ok(of_pod())
 }
 
-async fn busier_container_is_told(x: &Context) -> Verdict {
+async fn busier_container_is_identified(x: &Context) -> Verdict {
     x.needs_limits()?;
     let pod = x.pod().await?;
     let script = format!(

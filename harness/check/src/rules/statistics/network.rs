@@ -51,7 +51,7 @@ send($any, "x" x 1400, 0, pack("S n L x8", 2, 9, hex $gateway)) for 1 .. 200;
 "#;
 
 /// Runs a pod with a container whose sent and received bytes differ, unless the image has no perl.
-async fn talker(x: &Context) -> Verdict<(Pod, String)> {
+async fn run_with_traffic(x: &Context) -> Verdict<(Pod, String)> {
     x.needs_namespaces()?;
     let pod = x.pod().await?;
     let id = x.running(&pod).await?;
@@ -60,7 +60,7 @@ async fn talker(x: &Context) -> Verdict<(Pod, String)> {
 }
 
 async fn traffic_is_that_of_interface(x: &Context) -> Verdict {
-    let (pod, id) = talker(x).await?;
+    let (pod, id) = run_with_traffic(x).await?;
     let before = x.client.sh(&id, "cat /proc/net/dev").await?;
     let network = sandbox_stats(x, &pod.id).await?.linux.unwrap_or_default();
     let network = network.network.unwrap_or_default();
@@ -85,7 +85,7 @@ fn between(what: &str, seen: Option<u64>, least: u64, most: u64) -> Verdict {
 async fn traffic_in_metrics_is_that_of_interface(x: &Context) -> Verdict {
     const RECEIVED: &str = "container_network_receive_bytes_total";
     const SENT: &str = "container_network_transmit_bytes_total";
-    let (pod, id) = talker(x).await?;
+    let (pod, id) = run_with_traffic(x).await?;
     // A runtime without statistics of pods fails here.
     let name = sandbox_stats(x, &pod.id).await?.linux.unwrap_or_default();
     let name = name.network.unwrap_or_default().default_interface;

@@ -7,7 +7,7 @@ use crate::rules::statistics::accuracy::{listed_container_stats, sandbox_stats};
 pub(crate) const RULES: &[Rule] = rules! {
     Should "CRI-RTM-012": "ImageFsInfo counts an image's bytes and inodes from the pull until the image is removed; the kubelet reports these numbers as the usage of the image filesystem.",
         KUBELET, tags ["kubelet", "statistics", "image"], calls [ImageFsInfo, PullImage, RemoveImage],
-        space_of_image_comes_and_goes, faults [
+        image_usage_follows_pull_and_removal, faults [
             "ImageFsInfo stale",
             "ImageFsInfo set image_filesystems.used_bytes.value \"123456789\"",
             "ImageFsInfo set image_filesystems.inodes_used.value \"12345\"",
@@ -16,7 +16,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Should "CRI-STA-023": "ContainerStats, ListContainerStats and PodSandboxStats report the current memory usage, not the peak: the reported usage falls when a process ends.",
         API, tags ["kubelet", "statistics", "resources"], calls [ContainerStats, ListContainerStats, PodSandboxStats],
-        memory_is_given_back given [limits, namespaces], faults [
+        memory_usage_falls_after_release given [limits, namespaces], faults [
             "ContainerStats stale",
             "ContainerStats set stats.memory.usage_bytes.value \"123456789\"",
             "ListContainerStats set stats.memory.working_set_bytes.value \"123456789\"",
@@ -42,7 +42,7 @@ fn has_no_layers(one: &v1::FilesystemUsage) -> bool {
     place.is_some_and(|place| place.ends_with("-images"))
 }
 
-async fn space_of_image_comes_and_goes(x: &Context) -> Verdict {
+async fn image_usage_follows_pull_and_removal(x: &Context) -> Verdict {
     // Other rules pull and remove small images concurrently.
     const CONTENT: usize = 64 << 20;
     const BYTES: u64 = 40 << 20;
@@ -90,7 +90,7 @@ fn both(memory: Option<v1::MemoryUsage>) -> [u64; 2] {
 }
 
 /// The memory usage of a pod's only container in each call; the third one is of the pod.
-async fn told(x: &Context, pod: &str, id: &str) -> Verdict<[[u64; 2]; 3]> {
+async fn memory_usages(x: &Context, pod: &str, id: &str) -> Verdict<[[u64; 2]; 3]> {
     let one = both(x.client.container_stats(id).await?.memory);
     let listed = both(listed_container_stats(x, id).await?.memory);
     let of_pod = match sandbox_stats(x, pod).await {
@@ -102,14 +102,14 @@ async fn told(x: &Context, pod: &str, id: &str) -> Verdict<[[u64; 2]; 3]> {
     Ok([one, listed, of_pod])
 }
 
-async fn memory_is_given_back(x: &Context) -> Verdict {
+async fn memory_usage_falls_after_release(x: &Context) -> Verdict {
     const HELD: u64 = 32 << 20;
     const FREED: u64 = 24 << 20;
     let text = "( v=0123456789abcdef; while [ ${#v} -lt 33554432 ]; do v=$v$v; done; echo held; until [ -e /tmp/go ]; do sleep 0.05; done ); echo free; sleep 1000";
     let pod = x.pod().await?;
     let id = pod.start(x.script("c", text)).await?;
     x.logged(&pod, "held").await?;
-    let look = async || told(x, &pod.id, &id).await;
+    let look = async || memory_usages(x, &pod.id, &id).await;
     let held = |all: &[[u64; 2]; 3]| all.iter().flatten().all(|used| *used >= HELD);
     let seen = x
         .until("each call to report at least 32 MiB", async || match look().await {

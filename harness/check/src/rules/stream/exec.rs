@@ -43,10 +43,10 @@ pub(crate) const RULES: &[Rule] = rules! {
 };
 
 /// Prints the privileges, the environment and the working directory of a process.
-const TELL: &str = "cat /proc/self/status; echo of=$OF_IMAGE-$OF_POD; pwd; echo end";
+const PRINT_CONTEXT: &str = "cat /proc/self/status; echo of=$OF_IMAGE-$OF_POD; pwd; echo end";
 
 /// The lines about privileges, and all lines from `of=` on.
-fn told(text: &str) -> Vec<String> {
+fn execution_context(text: &str) -> Vec<String> {
     let mut all = rights(text);
     let rest = text.lines().map(str::trim_end);
     let rest = rest.skip_while(|line| !line.starts_with("of="));
@@ -57,7 +57,7 @@ fn told(text: &str) -> Vec<String> {
 async fn commands_are_alike(x: &Context) -> Verdict {
     let image = image(x, "1", |image| image.user("1234:2345").env(["OF_IMAGE=image"]));
     let image = image.await?;
-    let mut config = script(x, &image, &format!("{TELL}; while :; do sleep 1000; done"));
+    let mut config = script(x, &image, &format!("{PRINT_CONTEXT}; while :; do sleep 1000; done"));
     config.working_dir = "/work".to_owned();
     config.envs.push(v1::KeyValue { key: "OF_POD".to_owned(), value: b"pod".to_vec() });
     let security = confined(&mut config);
@@ -67,18 +67,18 @@ async fn commands_are_alike(x: &Context) -> Verdict {
     let id = pod.start(config).await?;
     x.logged(&pod, "end").await?;
     let lines = x.lines(&pod).into_iter().map(|line| line.text + "\n");
-    let of_container = told(&lines.collect::<String>());
+    let of_container = execution_context(&lines.collect::<String>());
     let is_user = |line: &String| line.split_whitespace().nth(1) == Some("1234");
     let is_ours = of_container.first().is_some_and(is_user);
     let what = "the privileges of the container's process";
     ensure(is_ours, what, "user 1234 first", &of_container)?;
-    let of_sync = told(&x.client.sh(&id, TELL).await?);
+    let of_sync = execution_context(&x.client.sh(&id, PRINT_CONTEXT).await?);
     let what = "a command of ExecSync, compared with its container";
     equal(what, &of_sync, &of_container)?;
-    let mut command = shell(x, &id, TELL, OUTPUTS).await?;
+    let mut command = shell(x, &id, PRINT_CONTEXT, OUTPUTS).await?;
     let text = read_until(x, &mut command.stdout, "\nend\n").await?;
     let what = "a command of Exec, compared with its container";
-    equal(what, &told(&text), &of_container)
+    equal(what, &execution_context(&text), &of_container)
 }
 
 async fn commands_are_privileged(x: &Context) -> Verdict {
@@ -86,17 +86,17 @@ async fn commands_are_privileged(x: &Context) -> Verdict {
     let linux = sandbox.linux.get_or_insert_default();
     linux.security_context.get_or_insert_default().privileged = true;
     let pod = x.pod_of(sandbox).await?;
-    let tell = "cat /proc/self/status; echo end";
-    let mut config = x.script("c", &format!("{tell}; while :; do sleep 1000; done"));
+    let print_status = "cat /proc/self/status; echo end";
+    let mut config = x.script("c", &format!("{print_status}; while :; do sleep 1000; done"));
     fixture::security(&mut config).privileged = true;
     let id = pod.start(config).await?;
     x.logged(&pod, "end").await?;
     let lines = x.lines(&pod).into_iter().map(|line| line.text + "\n");
     let of_container = rights(&lines.collect::<String>());
-    let of_sync = rights(&x.client.sh(&id, tell).await?);
+    let of_sync = rights(&x.client.sh(&id, print_status).await?);
     let what = "the privileges of a command of ExecSync, compared with its privileged container";
     equal(what, &of_sync, &of_container)?;
-    let mut command = shell(x, &id, tell, OUTPUTS).await?;
+    let mut command = shell(x, &id, print_status, OUTPUTS).await?;
     let text = read_until(x, &mut command.stdout, "end\n").await?;
     let what = "the privileges of a command of Exec, compared with its privileged container";
     equal(what, &rights(&text), &of_container)

@@ -81,8 +81,8 @@ async fn echoes(x: &Context, ports: &streaming::Ports, port: u16, text: &str) ->
 }
 
 /// Reports a divergence if the server's `bye` did not arrive.
-fn said_bye(said: bool) -> Verdict {
-    match said {
+fn expect_farewell(received: bool) -> Verdict {
+    match received {
         true => Ok(()),
         false => diverges(
             "closing one direction closes the other direction, too; data in transit is lost",
@@ -138,8 +138,8 @@ async fn port_of_host_network_is_forwarded(x: &Context) -> Verdict {
             echoes(x, &ports, port, &long),
             echoes(x, &ports, port, "another")
         );
-        let said = [first?, second?, third?];
-        if let Err(outcome) = said_bye(said == [true; 3]) {
+        let received = [first?, second?, third?];
+        if let Err(outcome) = expect_farewell(received == [true; 3]) {
             diverges = Err(outcome);
         }
     }
@@ -170,7 +170,7 @@ async fn port_of_pod_is_forwarded(x: &Context, pod: Pod) -> Verdict {
     let ports = ports(x, &pod, port, Transport::Spdy).await?;
     let short = echoes(x, &ports, port, "hello").await?;
     let long = echoes(x, &ports, port, &"0123456789abcdef".repeat(20_000)).await?;
-    said_bye(short && long)
+    expect_farewell(short && long)
 }
 
 async fn closed_port_is_an_error(x: &Context) -> Verdict {
@@ -189,7 +189,9 @@ async fn closed_port_is_an_error(x: &Context) -> Verdict {
     let (_ours, theirs) = tokio::io::duplex(64);
     let carrying = ports.carry(closed, theirs);
     match tokio::time::timeout(x.shared.patience, carrying).await {
-        Ok(Err(ForwardError::Refused(_))) => said_bye(echoes(x, &ports, open, "still").await?),
+        Ok(Err(ForwardError::Refused(_))) => {
+            expect_farewell(echoes(x, &ports, open, "still").await?)
+        }
         // containerd closes the whole connection.
         Ok(Err(ForwardError::Lost)) => {
             diverges("the whole connection ends when a port cannot be reached")
@@ -220,6 +222,6 @@ async fn ipv6_port_is_forwarded(x: &Context, pod: Pod) -> Verdict {
         Err(Outcome::Fail { seen, .. }) if !localhost_is_ipv6() => diverges(format!(
             "a server on ::1 is not reached because /etc/hosts does not name ::1 localhost: {seen}"
         )),
-        said => said_bye(said?),
+        received => expect_farewell(received?),
     }
 }

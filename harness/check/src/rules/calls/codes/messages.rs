@@ -36,7 +36,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
     Should "CRI-COD-027": "The error for a container or sandbox in the wrong state contains a message, and has the code FAILED_PRECONDITION, NOT_FOUND or INVALID_ARGUMENT.",
         KUBELET, tags ["codes", "kubelet", "messages", "state"], calls [StartContainer, ExecSync, Exec, Attach, ReopenContainerLog, CreateContainer, PortForward],
-        errors_tell_of_states given [pod], faults [
+        errors_name_states given [pod], faults [
             "StartContainer after 1 answer FAILED_PRECONDITION \"\"",
             "ExecSync answer FAILED_PRECONDITION \"\"",
             "Exec answer FAILED_PRECONDITION \"\"",
@@ -79,28 +79,28 @@ fn refusal<T: Debug>(
 }
 
 /// Fails unless each error has a message with the required name, and a permitted code. UNKNOWN diverges: some runtimes set no code.
-fn judged(refusals: impl IntoIterator<Item = Refusal>) -> Verdict {
+fn expect_messages(refusals: impl IntoIterator<Item = Refusal>) -> Verdict {
     let mut unknown = Vec::new();
     for Refusal { call, name, status, codes } in refusals {
         let Some(status) = status else {
             continue;
         };
-        has_words(call, &status)?;
-        let said = format!("{:?}: {}", status.code(), status.message());
+        has_message(call, &status)?;
+        let error = format!("{:?}: {}", status.code(), status.message());
         let names = status.message().contains(name);
-        ensure_said(
+        ensure_message(
             names,
             format!("the error of {call}"),
             format!("a message with {name}"),
-            &said,
+            &error,
         )?;
         if status.code() == Code::Unknown {
-            unknown.push(format!("{call}: {said}"));
+            unknown.push(format!("{call}: {error}"));
             continue;
         }
         let fits = codes.contains(&status.code());
         let expected = format!("one of the codes {codes:?}");
-        ensure_said(fits, format!("the error of {call}"), expected, &said)?;
+        ensure_message(fits, format!("the error of {call}"), expected, &error)?;
     }
     match unknown.is_empty() {
         true => Ok(()),
@@ -108,8 +108,8 @@ fn judged(refusals: impl IntoIterator<Item = Refusal>) -> Verdict {
     }
 }
 
-fn ensure_said(holds: bool, what: String, expected: String, said: &str) -> Verdict {
-    if holds { Ok(()) } else { failed(what, expected, said) }
+fn ensure_message(holds: bool, what: String, expected: String, error: &str) -> Verdict {
+    if holds { Ok(()) } else { failed(what, expected, error) }
 }
 
 const HANDLER: &str = "no-such-handler";
@@ -136,7 +136,7 @@ async fn errors_name_absent_objects(x: &Context) -> Verdict {
         v1::UpdatePodSandboxResourcesRequest { pod_sandbox_id: absent(), ..Default::default() };
     let (client, mut runtime) = (&x.client, x.client.runtime.clone());
     let of_id = |call, error: Result<(), Status>| refusal(call, UNKNOWN, ABSENT, error);
-    judged([
+    expect_messages([
         refusal("RunPodSandbox", HANDLER, ABSENT, runtime.run_pod_sandbox(handled).await),
         of_id("ContainerStatus", client.container(UNKNOWN).await.map(drop)),
         of_id("PodSandboxStatus", client.pod(UNKNOWN).await.map(drop)),
@@ -177,7 +177,7 @@ async fn errors_name_what_is_missing(x: &Context, pod: Pod) -> Verdict {
         Ok(id) => x.client.start(&id).await,
         Err(status) => Err(status),
     };
-    judged([
+    expect_messages([
         refusal("PullImage", IMAGE, UNAVAILABLE, x.client.pull(IMAGE).await),
         refusal("CreateContainer with the image", IMAGE, ABSENT, pod.create(of_image).await),
         refusal("the start of a missing program", PROGRAM, UNAVAILABLE, started),
@@ -187,7 +187,7 @@ async fn errors_name_what_is_missing(x: &Context, pod: Pod) -> Verdict {
 /// Codes for an object in the wrong state.
 const STATES: &[Code] = &[Code::FailedPrecondition, Code::NotFound, Code::InvalidArgument];
 
-async fn errors_tell_of_states(x: &Context, pod: Pod) -> Verdict {
+async fn errors_name_states(x: &Context, pod: Pod) -> Verdict {
     let id = pod.start(x.script("c", "exit 0")).await?;
     x.exited(&id).await?;
     let mut runtime = x.client.runtime.clone();
@@ -206,5 +206,5 @@ async fn errors_tell_of_states(x: &Context, pod: Pod) -> Verdict {
         refusal("CreateContainer", "", STATES, pod.create(x.forever("d")).await),
         refusal("PortForward", "", STATES, runtime.port_forward(forward).await),
     ];
-    judged(of_container.into_iter().chain(of_pod))
+    expect_messages(of_container.into_iter().chain(of_pod))
 }

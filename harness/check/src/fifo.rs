@@ -15,11 +15,11 @@ use crate::outcome::{Outcome, Verdict, failed};
 /// The mount point of the FIFO's directory in the container.
 pub(super) const DIRECTORY: &str = "/mnt";
 /// The start of a shell script whose process and descendants hold the FIFO open.
-pub(super) const HOLD: &str = "exec 9>/mnt/held; echo up >&9; ";
+pub(super) const OPEN_FIFO: &str = "exec 9>/mnt/held; echo up >&9; ";
 
 /// The check's end of the FIFO.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct LifetimeFifo {
     /// The directory that is mounted at [`DIRECTORY`].
     pub(super) directory: PathBuf,
     reader: Receiver,
@@ -27,7 +27,7 @@ pub(super) struct Held {
     writer: Option<Sender>,
 }
 
-impl Held {
+impl LifetimeFifo {
     /// Creates a FIFO in its own directory.
     pub(super) fn new(x: &Context) -> Verdict<Self> {
         x.needs_namespaces()?;
@@ -58,8 +58,8 @@ impl Held {
         });
     }
 
-    /// Waits until this many processes have run [`HOLD`].
-    pub(super) async fn up(&mut self, x: &Context, processes: usize) -> Verdict {
+    /// Waits until this many processes have run [`OPEN_FIFO`].
+    pub(super) async fn wait_opened(&mut self, x: &Context, processes: usize) -> Verdict {
         let mut text = Vec::new();
         let reader = &mut self.reader;
         let reading = async {
@@ -85,7 +85,7 @@ impl Held {
     }
 
     /// Whether a process currently holds the FIFO.
-    pub(super) fn is_held(&mut self) -> bool {
+    pub(super) fn is_open(&mut self) -> bool {
         let mut rest = [0; 4096];
         loop {
             match self.reader.try_read(&mut rest) {
@@ -97,7 +97,7 @@ impl Held {
     }
 
     /// Waits until no process holds the FIFO; `after` names the action that should have ended the processes.
-    pub(super) async fn ends(&mut self, x: &Context, after: &str) -> Verdict {
+    pub(super) async fn wait_closed(&mut self, x: &Context, after: &str) -> Verdict {
         let mut rest = Vec::new();
         let reading = self.reader.read_to_end(&mut rest);
         match tokio::time::timeout(x.shared.patience, reading).await {
