@@ -87,7 +87,7 @@ impl TestImages {
     /// The number of requests whose path contains `part`.
     #[must_use]
     pub(super) fn seen(&self, part: &str) -> usize {
-        let seen = self.registry.seen();
+        let seen = self.registry.requests();
         seen.iter().filter(|one| one.path.contains(part)).count()
     }
 

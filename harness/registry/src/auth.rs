@@ -42,13 +42,13 @@ pub struct Bearer {
 
 /// Why a text is not a valid [`Auth`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("write basic:USER:PASSWORD, bearer, or bearer:USER:PASSWORD")]
-pub struct BadAuth;
+#[error("expected basic:USER:PASSWORD, bearer, or bearer:USER:PASSWORD")]
+pub struct ParseAuthError;
 
 impl FromStr for Auth {
-    type Err = BadAuth;
+    type Err = ParseAuthError;
 
-    fn from_str(text: &str) -> Result<Self, BadAuth> {
+    fn from_str(text: &str) -> Result<Self, ParseAuthError> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         let user = rest.split_once(':');
         let user = user.map(|(user, password)| (user.to_owned(), password.to_owned()));
@@ -59,7 +59,7 @@ impl FromStr for Auth {
             ("bearer", Some(user)) => {
                 Ok(Self::Bearer(Bearer { user: Some(user), ..Bearer::default() }))
             }
-            _ => Err(BadAuth),
+            _ => Err(ParseAuthError),
         }
     }
 }
@@ -69,7 +69,7 @@ const LIFETIME: Duration = Duration::from_secs(300);
 
 /// Options that deviate from the default.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DoorOptions {
+pub(super) struct AuthOptions {
     /// `/v2/` needs no authentication.
     pub(super) open_base: bool,
     /// The token server's URL, if it is not this registry.
@@ -82,9 +82,9 @@ pub(super) struct DoorOptions {
 
 /// Authorises requests and issues tokens.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Authorizer {
     auth: Auth,
-    options: DoorOptions,
+    options: AuthOptions,
     tokens: Mutex<HashMap<String, Token>>,
 }
 
@@ -99,8 +99,8 @@ struct Token {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Challenge(pub(super) String);
 
-impl Door {
-    pub(super) fn new(auth: Auth, options: DoorOptions) -> Self {
+impl Authorizer {
+    pub(super) fn new(auth: Auth, options: AuthOptions) -> Self {
         Self { auth, options, tokens: Mutex::default() }
     }
 
@@ -123,21 +123,24 @@ impl Door {
         match &self.auth {
             Auth::Open => Ok(()),
             Auth::Basic { user, password } => {
-                let given = header.and_then(basic);
-                if given.is_some_and(|given| given == (user.clone(), password.clone())) {
+                let credentials = header.and_then(basic);
+                if credentials
+                    .is_some_and(|credentials| credentials == (user.clone(), password.clone()))
+                {
                     Ok(())
                 } else {
                     Err(Challenge("Basic realm=\"crib registry\"".to_owned()))
                 }
             }
             Auth::Bearer(bearer) => {
-                let wanted = scope(method, route);
+                let scope_needed = scope(method, route);
                 let token = header.and_then(|header| header.strip_prefix("Bearer "));
-                if token.is_some_and(|token| self.is_good(bearer, token, wanted.as_deref())) {
+                if token.is_some_and(|token| self.is_good(bearer, token, scope_needed.as_deref())) {
                     return Ok(());
                 }
                 let service = here.split_once("://").map_or(here, |(_, host)| host);
-                let scope = wanted.map(|scope| format!(",scope=\"{scope}\"")).unwrap_or_default();
+                let scope =
+                    scope_needed.map(|scope| format!(",scope=\"{scope}\"")).unwrap_or_default();
                 let own = format!("{here}/token");
                 let realm = self.options.realm.as_ref().unwrap_or(&own);
                 let error = token.map_or("", |_| ",error=\"invalid_token\"");
@@ -148,7 +151,7 @@ impl Door {
         }
     }
 
-    fn is_good(&self, bearer: &Bearer, token: &str, wanted: Option<&str>) -> bool {
+    fn is_good(&self, bearer: &Bearer, token: &str, scope_needed: Option<&str>) -> bool {
         if bearer.registry_token.as_deref() == Some(token) {
             return true;
         }
@@ -158,7 +161,9 @@ impl Door {
         };
         let good = token.until > Instant::now()
             && token.left != Some(0)
-            && wanted.is_none_or(|wanted| token.scopes.iter().any(|has| covers(has, wanted)));
+            && scope_needed.is_none_or(|scope_needed| {
+                token.scopes.iter().any(|has| covers(has, scope_needed))
+            });
         token.left = token.left.map(|left| left.saturating_sub(1));
         good
     }
@@ -198,23 +203,23 @@ impl Door {
         let scopes = fields.iter().filter(|(key, _)| key == "scope");
         let scopes: Vec<String> =
             scopes.flat_map(|(_, value)| value.split(' ').map(str::to_owned)).collect();
-        let word = super::random_word()?;
-        let mut answer = json!({
-            "token": word,
-            "access_token": word,
+        let token_text = super::random_token()?;
+        let mut response = json!({
+            "token": token_text,
+            "access_token": token_text,
             "expires_in": LIFETIME.as_secs(),
             "issued_at": jiff::Timestamp::now().to_string(),
             "scope": scopes.join(" "),
         });
         if let Some(identity) = &bearer.identity_token {
-            answer["refresh_token"] = json!(identity);
+            response["refresh_token"] = json!(identity);
         }
         let until = Instant::now() + LIFETIME;
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         tokens.retain(|_, token| token.until > Instant::now());
         let left = self.options.token_uses;
-        tokens.insert(word, Token { scopes, until, left });
-        Ok(Some(answer))
+        tokens.insert(token_text, Token { scopes, until, left });
+        Ok(Some(response))
     }
 }
 
@@ -239,9 +244,9 @@ fn scope(method: &str, route: &Route) -> Option<String> {
     Some(format!("repository:{}:{actions}", route.name()?))
 }
 
-/// Whether the scope of a token contains all of `wanted`.
-fn covers(has: &str, wanted: &str) -> bool {
-    match (has.rsplit_once(':'), wanted.rsplit_once(':')) {
+/// Whether the scope of a token contains all of `scope_needed`.
+fn covers(has: &str, scope_needed: &str) -> bool {
+    match (has.rsplit_once(':'), scope_needed.rsplit_once(':')) {
         (Some((has, can)), Some((on, actions))) => {
             let may = |action: &str| can.split(',').any(|can| can == action || can == "*");
             has == on && actions.split(',').all(may)
@@ -280,10 +285,10 @@ mod tests {
     #[case("nonsense", "repository:a:pull", false)]
     fn token_scope_covers_requested_actions(
         #[case] has: &str,
-        #[case] wanted: &str,
+        #[case] scope_needed: &str,
         #[case] enough: bool,
     ) {
-        assert_eq!(covers(has, wanted), enough);
+        assert_eq!(covers(has, scope_needed), enough);
     }
 
     fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -293,26 +298,27 @@ mod tests {
 
     #[test]
     fn bearer_token_is_limited_to_its_scope() {
-        let door = Door::new("bearer:me:secret".parse().unwrap(), DoorOptions::default());
+        let authorizer =
+            Authorizer::new("bearer:me:secret".parse().unwrap(), AuthOptions::default());
         let manifest = Route::parse("/v2/a/manifests/x").unwrap();
         let here = "http://h:1";
-        let Err(challenge) = door.check(None, "GET", &manifest, here) else { panic!("open") };
+        let Err(challenge) = authorizer.check(None, "GET", &manifest, here) else { panic!("open") };
         assert_eq!(
             challenge.0,
             r#"Bearer realm="http://h:1/token",service="h:1",scope="repository:a:pull""#
         );
-        let asked = pairs(&[("service", "h:1"), ("scope", "repository:a:pull")]);
+        let form = pairs(&[("service", "h:1"), ("scope", "repository:a:pull")]);
         let header = format!("Basic {}", BASE64_STANDARD.encode("me:secret"));
-        assert_eq!(door.token(None, &asked).unwrap(), None);
+        assert_eq!(authorizer.token(None, &form).unwrap(), None);
         let wrong = format!("Basic {}", BASE64_STANDARD.encode("me:wrong"));
-        assert_eq!(door.token(Some(&wrong), &asked).unwrap(), None);
-        let answer = door.token(Some(&header), &asked).unwrap().unwrap();
-        let token = format!("Bearer {}", answer["token"].as_str().unwrap());
-        assert_eq!(door.check(Some(&token), "GET", &manifest, here), Ok(()));
-        assert!(door.check(Some(&token), "PUT", &manifest, here).is_err());
+        assert_eq!(authorizer.token(Some(&wrong), &form).unwrap(), None);
+        let response = authorizer.token(Some(&header), &form).unwrap().unwrap();
+        let token = format!("Bearer {}", response["token"].as_str().unwrap());
+        assert_eq!(authorizer.check(Some(&token), "GET", &manifest, here), Ok(()));
+        assert!(authorizer.check(Some(&token), "PUT", &manifest, here).is_err());
         let other = Route::parse("/v2/b/manifests/x").unwrap();
-        assert!(door.check(Some(&token), "GET", &other, here).is_err());
-        assert!(door.check(Some("Bearer x"), "GET", &manifest, here).is_err());
+        assert!(authorizer.check(Some(&token), "GET", &other, here).is_err());
+        assert!(authorizer.check(Some("Bearer x"), "GET", &manifest, here).is_err());
     }
 
     #[rstest]
@@ -320,31 +326,31 @@ mod tests {
     #[case("/v2/mine/public/manifests/x", true)]
     #[case("/v2/", true)]
     fn repositories_that_need_no_authentication_are_open(#[case] path: &str, #[case] open: bool) {
-        let options = DoorOptions { only: Some("private".to_owned()), ..DoorOptions::default() };
-        let door = Door::new("basic:me:secret".parse().unwrap(), options);
+        let options = AuthOptions { only: Some("private".to_owned()), ..AuthOptions::default() };
+        let authorizer = Authorizer::new("basic:me:secret".parse().unwrap(), options);
         let route = Route::parse(path).unwrap();
-        assert_eq!(door.check(None, "GET", &route, "http://h").is_ok(), open);
+        assert_eq!(authorizer.check(None, "GET", &route, "http://h").is_ok(), open);
     }
 
     #[test]
     fn identity_token_is_exchanged_like_password() {
-        let door = Door::new(
+        let authorizer = Authorizer::new(
             Auth::Bearer(Bearer {
                 user: Some(("me".to_owned(), "secret".to_owned())),
                 identity_token: Some("identity".to_owned()),
                 registry_token: Some("everything".to_owned()),
             }),
-            DoorOptions::default(),
+            AuthOptions::default(),
         );
         let form = |token| pairs(&[("grant_type", "refresh_token"), ("refresh_token", token)]);
-        assert!(door.token(None, &form("identity")).unwrap().is_some());
-        assert_eq!(door.token(None, &form("other")).unwrap(), None);
+        assert!(authorizer.token(None, &form("identity")).unwrap().is_some());
+        assert_eq!(authorizer.token(None, &form("other")).unwrap(), None);
         let password =
             pairs(&[("grant_type", "password"), ("username", "me"), ("password", "secret")]);
-        let answer = door.token(None, &password).unwrap().unwrap();
-        assert_eq!(answer["refresh_token"], "identity");
+        let response = authorizer.token(None, &password).unwrap().unwrap();
+        assert_eq!(response["refresh_token"], "identity");
         let put = Route::parse("/v2/a/manifests/x").unwrap();
         let header = Some("Bearer everything");
-        assert_eq!(door.check(header, "PUT", &put, "http://h"), Ok(()));
+        assert_eq!(authorizer.check(header, "PUT", &put, "http://h"), Ok(()));
     }
 }

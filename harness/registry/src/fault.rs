@@ -13,7 +13,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fault {
-    pub(super) what: What,
+    pub(super) kind: FaultKind,
     path: String,
     method: Option<String>,
     left: Option<u32>,
@@ -21,7 +21,7 @@ pub struct Fault {
 
 /// The kind of fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum FaultKind {
     /// A status, with the seconds for `Retry-After`.
     Status(u16, Option<u32>),
     /// A redirect to the same path at another address.
@@ -47,20 +47,20 @@ pub(super) enum What {
 }
 
 impl Fault {
-    fn new(what: What) -> Self {
-        Self { what, path: String::new(), method: None, left: None }
+    fn new(kind: FaultKind) -> Self {
+        Self { kind, path: String::new(), method: None, left: None }
     }
 
     /// Responds with this status.
     #[must_use]
     pub fn status(code: u16) -> Self {
-        Self::new(What::Status(code, None))
+        Self::new(FaultKind::Status(code, None))
     }
 
     /// Adds `Retry-After` in seconds to a [`Fault::status`].
     #[must_use]
     pub fn retry_after(mut self, seconds: u32) -> Self {
-        if let What::Status(_, after) = &mut self.what {
+        if let FaultKind::Status(_, after) = &mut self.kind {
             *after = Some(seconds);
         }
         self
@@ -69,63 +69,63 @@ impl Fault {
     /// Redirects the client to the same path below `url`, as registries do if they store blobs elsewhere.
     #[must_use]
     pub fn redirect(url: &str) -> Self {
-        Self::new(What::Redirect(url.trim_end_matches('/').to_owned()))
+        Self::new(FaultKind::Redirect(url.trim_end_matches('/').to_owned()))
     }
 
     /// Closes the connection instead of responding.
     #[must_use]
     pub fn disconnect() -> Self {
-        Self::new(What::Disconnect)
+        Self::new(FaultKind::Disconnect)
     }
 
     /// Closes the connection after this many bytes of the response's
     /// body; a client that reads slowly gets slightly less.
     #[must_use]
     pub fn cut(bytes: u64) -> Self {
-        Self::new(What::Cut(bytes))
+        Self::new(FaultKind::Cut(bytes))
     }
 
     /// Sends nothing after this many bytes of the response's body, and keeps the connection open.
     #[must_use]
     pub fn stall(bytes: u64) -> Self {
-        Self::new(What::Stall(bytes))
+        Self::new(FaultKind::Stall(bytes))
     }
 
     /// Flips a bit of the response's body.
     #[must_use]
     pub fn corrupt() -> Self {
-        Self::new(What::Corrupt)
+        Self::new(FaultKind::Corrupt)
     }
 
     /// Flips a bit of the last byte of the response's body. In a layer this is after the end of the tar archive, which unpackers do
     /// not read.
     #[must_use]
     pub fn corrupt_end() -> Self {
-        Self::new(What::CorruptEnd)
+        Self::new(FaultKind::CorruptEnd)
     }
 
     /// Appends an empty line to a document: its meaning is the same, its digest is not. Files are sent unchanged.
     #[must_use]
     pub fn lengthen() -> Self {
-        Self::new(What::Lengthen)
+        Self::new(FaultKind::Lengthen)
     }
 
     /// Omits this many bytes at the end of the response's body, with a matching length.
     #[must_use]
     pub fn shorten(bytes: u64) -> Self {
-        Self::new(What::Shorten(bytes))
+        Self::new(FaultKind::Shorten(bytes))
     }
 
     /// Sends the response's body at this many bytes a second.
     #[must_use]
     pub fn slow(bytes_per_second: u64) -> Self {
-        Self::new(What::Slow(bytes_per_second.max(1)))
+        Self::new(FaultKind::Slow(bytes_per_second.max(1)))
     }
 
     /// Delays the response.
     #[must_use]
     pub fn delay(time: Duration) -> Self {
-        Self::new(What::Delay(time))
+        Self::new(FaultKind::Delay(time))
     }
 
     /// Limits the fault to requests with `part` in their path: `/blobs/`, `/manifests/`, a repository or a digest.
@@ -170,11 +170,11 @@ impl Faults {
     }
 
     /// The first fault that matches a request; it counts as used.
-    pub(super) fn next(&self, method: &str, path: &str) -> Option<What> {
+    pub(super) fn next(&self, method: &str, path: &str) -> Option<FaultKind> {
         self.with(|faults| {
             let fault = faults.iter_mut().find(|fault| fault.fits(method, path))?;
             fault.left = fault.left.map(|left| left - 1);
-            Some(fault.what.clone())
+            Some(fault.kind.clone())
         })
     }
 
@@ -195,11 +195,11 @@ mod tests {
         let next = |method, path| faults.next(method, path);
         assert_eq!(next("HEAD", "/v2/a/blobs/x"), None);
         for _ in 0..2 {
-            assert_eq!(next("GET", "/v2/a/blobs/x"), Some(What::Status(500, None)));
+            assert_eq!(next("GET", "/v2/a/blobs/x"), Some(FaultKind::Status(500, None)));
         }
         assert_eq!(next("GET", "/v2/a/blobs/x"), None);
         for _ in 0..3 {
-            assert_eq!(next("GET", "/v2/a/manifests/x"), Some(What::Disconnect));
+            assert_eq!(next("GET", "/v2/a/manifests/x"), Some(FaultKind::Disconnect));
         }
         faults.clear();
         assert_eq!(next("GET", "/v2/a/manifests/x"), None);

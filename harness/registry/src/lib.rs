@@ -25,7 +25,7 @@
 //! | `temporary` | the directory of a registry that is given none, and the remains of killed registries |
 //! | `load` | loads archives and layouts into the store |
 //! | `auth`, `fault` | authentication, and faults that tests inject; TLS is here |
-//! | `serve`, `answer` | handle requests and send responses |
+//! | `serve`, `response` | handle requests and send responses |
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -44,28 +44,28 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-mod answer;
 mod auth;
 mod document;
 mod fault;
 mod load;
 mod names;
+mod response;
 mod route;
 mod serve;
 mod store;
 mod temporary;
 
-pub use auth::{Auth, BadAuth, Bearer};
-use auth::{Door, DoorOptions};
+pub use auth::{Auth, Bearer, ParseAuthError};
+use auth::{AuthOptions, Authorizer};
 use document::Document;
 pub use fault::Fault;
 use fault::Faults;
 pub use load::LoadError;
 pub use route::Digest;
-pub use serve::Seen;
+pub use serve::RecordedRequest;
 use serve::Server;
 use store::Store;
-use temporary::Temporary;
+use temporary::TemporaryDirectory;
 
 /// Why the registry failed to start.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +100,7 @@ pub struct Options {
     listen: SocketAddr,
     root: Option<PathBuf>,
     auth: Auth,
-    door: DoorOptions,
+    auth_options: AuthOptions,
     tls: bool,
 }
 
@@ -110,7 +110,7 @@ impl Default for Options {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             root: None,
             auth: Auth::Open,
-            door: DoorOptions::default(),
+            auth_options: AuthOptions::default(),
             tls: false,
         }
     }
@@ -141,28 +141,28 @@ impl Options {
     /// Sends challenges only below `/v2/NAME/`: `/v2/` itself needs no authentication, as in some registries.
     #[must_use]
     pub fn open_base(mut self) -> Self {
-        self.door.open_base = true;
+        self.auth_options.open_base = true;
         self
     }
 
     /// Requires authentication only for repositories whose names contain `part`.
     #[must_use]
     pub fn only(mut self, part: &str) -> Self {
-        self.door.only = Some(part.to_owned());
+        self.auth_options.only = Some(part.to_owned());
         self
     }
 
     /// Names this URL as the token server, instead of the registry's own.
     #[must_use]
     pub fn realm(mut self, url: &str) -> Self {
-        self.door.realm = Some(url.to_owned());
+        self.auth_options.realm = Some(url.to_owned());
         self
     }
 
     /// Limits tokens to this many requests; the next request gets a challenge again.
     #[must_use]
     pub fn token_uses(mut self, uses: u32) -> Self {
-        self.door.token_uses = Some(uses);
+        self.auth_options.token_uses = Some(uses);
         self
     }
 
@@ -178,7 +178,7 @@ impl Options {
     /// # Errors
     /// If the address or the directory is not usable.
     pub async fn start(self) -> Result<Registry, RegistryError> {
-        let keep = |source| RegistryError::Store {
+        let store_error = |source| RegistryError::Store {
             path: self.root.clone().unwrap_or_else(harness::temp_dir),
             source,
         };
@@ -188,13 +188,13 @@ impl Options {
                 let make = || {
                     let parent = harness::temp_dir();
                     temporary::remove_dead(&parent);
-                    Temporary::make(&parent)
+                    TemporaryDirectory::make(&parent)
                 };
-                let made = tasks::blocking(make).await.map_err(keep)?;
+                let made = tasks::blocking(make).await.map_err(store_error)?;
                 (made.images(), Some(made))
             }
         };
-        let store = Store::open(&root).map_err(keep)?;
+        let store = Store::open(&root).map_err(store_error)?;
         let listen = |source| RegistryError::Listen { address: self.listen, source };
         let listener = TcpListener::bind(self.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
@@ -209,9 +209,9 @@ impl Options {
         let scheme = if ca.is_some() { "https" } else { "http" };
         let server = Arc::new(Server {
             store,
-            door: Door::new(self.auth, self.door),
+            authorizer: Authorizer::new(self.auth, self.auth_options),
             faults: Faults::default(),
-            seen: Mutex::default(),
+            requests: Mutex::default(),
             url: format!("{scheme}://{address}"),
         });
         let shutdown = CancellationToken::new();
@@ -243,7 +243,7 @@ pub struct Registry {
     loads: Arc<tokio::sync::Mutex<()>>,
     task: JoinHandle<()>,
     /// Removes a temporary directory after shutdown.
-    _temporary: Option<Temporary>,
+    _temporary: Option<TemporaryDirectory>,
 }
 
 impl Registry {
@@ -313,11 +313,11 @@ impl Registry {
         path: &Path,
         name: Option<&str>,
     ) -> Result<Vec<String>, LoadError> {
-        let turn = self.loads.clone().lock_owned().await;
+        let load_guard = self.loads.clone().lock_owned().await;
         let (server, shutdown) = (self.server.clone(), self.shutdown.clone());
         let (path, name) = (path.to_owned(), name.map(str::to_owned));
         tasks::blocking(move || {
-            let _turn = turn;
+            let _load_guard = load_guard;
             load::load(&server.store, &path, name.as_deref(), &shutdown)
         })
         .await
@@ -385,15 +385,15 @@ impl Registry {
 
     /// The requests answered so far, or since [`Registry::forget`].
     #[must_use]
-    pub fn seen(&self) -> Vec<Seen> {
-        let seen = self.server.seen.lock();
-        seen.unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        let requests = self.server.requests.lock();
+        requests.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Clears the list of answered requests.
     pub fn forget(&self) {
-        let seen = self.server.seen.lock();
-        seen.unwrap_or_else(PoisonError::into_inner).clear();
+        let requests = self.server.requests.lock();
+        requests.unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
@@ -444,7 +444,7 @@ async fn serve_connection(
 ) {
     let service = service_fn(move |request| {
         let server = server.clone();
-        async move { server.answer(request).await }
+        async move { server.respond(request).await }
     });
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
@@ -453,7 +453,7 @@ async fn serve_connection(
 }
 
 /// A random token.
-fn random_word() -> io::Result<String> {
+fn random_token() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

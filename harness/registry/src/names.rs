@@ -46,7 +46,7 @@ pub(super) struct Names(pub(super) BTreeMap<String, Repository>);
 
 /// Why a manifest was not found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(super) enum LookupError {
     /// No repository has the name.
     Repository,
     /// The repository has no such tag or digest.
@@ -57,7 +57,7 @@ pub(super) enum Missing {
 
 impl Names {
     /// The repositories that a request can refer to, or only the best match if there is one.
-    pub(super) fn meant(&self, path: &str, registry: Option<&str>) -> Vec<&str> {
+    pub(super) fn candidates(&self, path: &str, registry: Option<&str>) -> Vec<&str> {
         let here = |name: &str| self.0.get_key_value(name).map(|(name, _)| name.as_str());
         if let Some(registry) = registry.map(canonical) {
             let full = here(&format!("{registry}/{path}")).or_else(|| here(path));
@@ -79,12 +79,12 @@ impl Names {
         path: &str,
         registry: Option<&str>,
         reference: &Reference,
-    ) -> Result<(&str, &Digest, &Manifest), Missing> {
-        let meant = self.meant(path, registry);
-        if meant.is_empty() {
-            return Err(Missing::Repository);
+    ) -> Result<(&str, &Digest, &Manifest), LookupError> {
+        let candidates = self.candidates(path, registry);
+        if candidates.is_empty() {
+            return Err(LookupError::Repository);
         }
-        let found: Vec<(&str, &Digest, &Manifest)> = meant
+        let found: Vec<(&str, &Digest, &Manifest)> = candidates
             .into_iter()
             .filter_map(|name| {
                 let (digest, manifest) = self.0.get(name)?.find(reference)?;
@@ -92,11 +92,11 @@ impl Names {
             })
             .collect();
         match found.as_slice() {
-            [] => Err(Missing::Manifest),
+            [] => Err(LookupError::Manifest),
             [first, rest @ ..] if rest.iter().all(|other| other.1 == first.1) => Ok(*first),
-            several => {
-                Err(Missing::Several(several.iter().map(|(name, ..)| (*name).to_owned()).collect()))
-            }
+            several => Err(LookupError::Several(
+                several.iter().map(|(name, ..)| (*name).to_owned()).collect(),
+            )),
         }
     }
 
@@ -148,8 +148,8 @@ impl Names {
         registry: Option<&str>,
         subject: &'a Digest,
     ) -> impl Iterator<Item = (&'a Digest, &'a Manifest)> {
-        let meant = self.meant(path, registry);
-        let repositories = meant.into_iter().filter_map(|name| self.0.get(name));
+        let candidates = self.candidates(path, registry);
+        let repositories = candidates.into_iter().filter_map(|name| self.0.get(name));
         let repositories: Vec<&Repository> = repositories.collect();
         repositories
             .into_iter()
@@ -223,20 +223,20 @@ mod tests {
     #[case("e2e/busybox", Some("registry.k8s.io"), "1", Ok("b"))]
     #[case("e2e/busybox", Some("gcr.io"), "1", Ok("c"))]
     #[case("e2e/busybox", None, "2", Ok("d"))]
-    #[case("e2e/busybox", None, "1", Err(Missing::Several(vec!["gcr.io/e2e/busybox".into(), "registry.k8s.io/e2e/busybox".into()])))]
+    #[case("e2e/busybox", None, "1", Err(LookupError::Several(vec!["gcr.io/e2e/busybox".into(), "registry.k8s.io/e2e/busybox".into()])))]
     #[case("e2e/same", None, "1", Ok("e"))]
-    #[case("e2e/busybox", None, "3", Err(Missing::Manifest))]
-    #[case("e2e/busybox", Some("quay.io"), "1", Err(Missing::Repository))]
+    #[case("e2e/busybox", None, "3", Err(LookupError::Manifest))]
+    #[case("e2e/busybox", Some("quay.io"), "1", Err(LookupError::Repository))]
     #[case("pushed/here", Some("quay.io"), "1", Ok("f"))]
     #[case("pushed/here", None, "1", Ok("f"))]
-    #[case("here", None, "1", Err(Missing::Repository))]
+    #[case("here", None, "1", Err(LookupError::Repository))]
     #[case("e2e/plain", None, "1", Ok("a"))]
     #[case("e2e/plain", Some("quay.io"), "1", Ok("b"))]
     fn lookup_resolves_names_hosts_and_digests(
         #[case] path: &str,
         #[case] registry: Option<&str>,
         #[case] tag: &str,
-        #[case] expected: Result<&str, Missing>,
+        #[case] expected: Result<&str, LookupError>,
     ) {
         let names = names();
         let found = names.manifest(path, registry, &Reference::Tag(tag.to_owned()));
@@ -254,7 +254,7 @@ mod tests {
         assert!(names.manifest("e2e/busybox", gcr, &by_digest).is_ok());
         assert!(names.remove("gcr.io/e2e/busybox", &by_digest));
         assert!(names.remove("gcr.io/e2e/busybox", &Reference::Digest(digest("d"))));
-        assert_eq!(names.manifest("e2e/busybox", gcr, &tag("2")), Err(Missing::Repository));
+        assert_eq!(names.manifest("e2e/busybox", gcr, &tag("2")), Err(LookupError::Repository));
         assert!(!names.remove("nowhere", &tag("1")));
     }
 

@@ -54,7 +54,7 @@ pub(super) enum Route {
 
 /// Why a path is not a [`Route`]: each variant has an error code of the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BadPath {
+pub(super) enum PathError {
     /// The path is not served.
     Unknown,
     /// The repository's name breaks the grammar.
@@ -67,14 +67,14 @@ pub(super) enum BadPath {
 
 impl Route {
     /// Parses the path of a request.
-    pub(super) fn parse(path: &str) -> Result<Self, BadPath> {
+    pub(super) fn parse(path: &str) -> Result<Self, PathError> {
         match path {
             "/v2" | "/v2/" => return Ok(Self::Base),
             "/v2/_catalog" => return Ok(Self::Catalog),
             "/token" => return Ok(Self::Token),
             _ => {}
         }
-        let rest = path.strip_prefix("/v2/").ok_or(BadPath::Unknown)?;
+        let rest = path.strip_prefix("/v2/").ok_or(PathError::Unknown)?;
         let rest = decode(rest);
         let words: Vec<&str> = rest.split('/').collect();
         match words.as_slice() {
@@ -87,17 +87,17 @@ impl Route {
             }
             [name @ .., "manifests", reference] => Ok(Self::Manifest {
                 name: repository(name)?,
-                reference: reference.parse().map_err(|_| BadPath::Reference)?,
+                reference: reference.parse().map_err(|_| PathError::Reference)?,
             }),
             [name @ .., "blobs", digest] => Ok(Self::Blob {
                 name: repository(name)?,
-                digest: digest.parse().map_err(|_| BadPath::Digest)?,
+                digest: digest.parse().map_err(|_| PathError::Digest)?,
             }),
             [name @ .., "referrers", digest] => Ok(Self::Referrers {
                 name: repository(name)?,
-                digest: digest.parse().map_err(|_| BadPath::Digest)?,
+                digest: digest.parse().map_err(|_| PathError::Digest)?,
             }),
-            _ => Err(BadPath::Unknown),
+            _ => Err(PathError::Unknown),
         }
     }
 
@@ -117,8 +117,8 @@ impl Route {
 
 /// Joins the components of a repository's name if each one is valid. The first may be a registry's host with a port, since one
 /// server can stand in for several registries.
-fn repository(words: &[&str]) -> Result<String, BadPath> {
-    let (first, rest) = words.split_first().ok_or(BadPath::Unknown)?;
+fn repository(words: &[&str]) -> Result<String, PathError> {
+    let (first, rest) = words.split_first().ok_or(PathError::Unknown)?;
     let name = first
         .split_once(':')
         .map_or(*first, |(host, port)| if port.parse::<u16>().is_ok() { host } else { "" });
@@ -126,7 +126,7 @@ fn repository(words: &[&str]) -> Result<String, BadPath> {
     if std::iter::once(&name).chain(rest).all(|word| is_component(word)) && whole.len() <= 255 {
         Ok(whole)
     } else {
-        Err(BadPath::Name)
+        Err(PathError::Name)
     }
 }
 

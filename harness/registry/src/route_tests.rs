@@ -34,23 +34,23 @@ fn route_parses_distribution_paths(#[case] path: &str, #[case] route: &str) {
 }
 
 #[rstest]
-#[case("/", BadPath::Unknown)]
-#[case("/v1/search", BadPath::Unknown)]
-#[case("/v2/a", BadPath::Unknown)]
-#[case("/v2/tags/list", BadPath::Unknown)]
-#[case("/v2/A/tags/list", BadPath::Name)]
-#[case("/v2/../tags/list", BadPath::Name)]
-#[case("/v2/%2e%2e/tags/list", BadPath::Name)]
-#[case("/v2/a/../b/manifests/x", BadPath::Name)]
-#[case("/v2/a//b/manifests/x", BadPath::Name)]
-#[case("/v2/a:b/tags/list", BadPath::Name)]
-#[case("/v2/a/b:5000/tags/list", BadPath::Name)]
-#[case("/v2/a..b/tags/list", BadPath::Name)]
-#[case("/v2/a/manifests/-x", BadPath::Reference)]
-#[case("/v2/a/manifests/sha256:12", BadPath::Reference)]
-#[case("/v2/a/blobs/sha256:12", BadPath::Digest)]
-#[case("/v2/a/blobs/latest", BadPath::Digest)]
-fn route_rejects_invalid_paths(#[case] path: &str, #[case] why: BadPath) {
+#[case("/", PathError::Unknown)]
+#[case("/v1/search", PathError::Unknown)]
+#[case("/v2/a", PathError::Unknown)]
+#[case("/v2/tags/list", PathError::Unknown)]
+#[case("/v2/A/tags/list", PathError::Name)]
+#[case("/v2/../tags/list", PathError::Name)]
+#[case("/v2/%2e%2e/tags/list", PathError::Name)]
+#[case("/v2/a/../b/manifests/x", PathError::Name)]
+#[case("/v2/a//b/manifests/x", PathError::Name)]
+#[case("/v2/a:b/tags/list", PathError::Name)]
+#[case("/v2/a/b:5000/tags/list", PathError::Name)]
+#[case("/v2/a..b/tags/list", PathError::Name)]
+#[case("/v2/a/manifests/-x", PathError::Reference)]
+#[case("/v2/a/manifests/sha256:12", PathError::Reference)]
+#[case("/v2/a/blobs/sha256:12", PathError::Digest)]
+#[case("/v2/a/blobs/latest", PathError::Digest)]
+fn route_rejects_invalid_paths(#[case] path: &str, #[case] why: PathError) {
     assert_eq!(Route::parse(path), Err(why));
 }
 

@@ -12,11 +12,11 @@ use hyper::header::{
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 
-use super::answer::{Answer, Body};
-use super::auth::Door;
-use super::fault::{Faults, What};
-use super::names::Missing;
-use super::route::{BadPath, Digest, Route, field, fields, range};
+use super::auth::Authorizer;
+use super::fault::{FaultKind, Faults};
+use super::names::LookupError;
+use super::response::{Body, PendingResponse};
+use super::route::{Digest, PathError, Route, field, fields, range};
 use super::store::Store;
 
 mod manifests;
@@ -27,7 +27,7 @@ pub(super) const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-co
 
 /// An answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct RecordedRequest {
     /// `GET`, `HEAD`, `PUT` and so on.
     pub method: String,
     /// The path.
@@ -46,23 +46,23 @@ pub struct Seen {
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) store: Store,
-    pub(super) door: Door,
+    pub(super) authorizer: Authorizer,
     pub(super) faults: Faults,
-    pub(super) seen: Mutex<Vec<Seen>>,
+    pub(super) requests: Mutex<Vec<RecordedRequest>>,
     /// `http://127.0.0.1:5000`.
     pub(super) url: String,
 }
 
 /// A request whose body has not been read.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct ParsedRequest {
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
     pub(super) fields: Vec<(String, String)>,
     pub(super) body: Incoming,
 }
 
-impl Ask {
+impl ParsedRequest {
     /// A header's value, if it is valid text.
     pub(super) fn header(&self, name: &HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -77,9 +77,9 @@ impl Ask {
 /// The error that makes hyper close the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("connection closed by the registry")]
-pub(super) struct Hangup;
+pub(super) struct ConnectionClosed;
 
-impl From<Infallible> for Hangup {
+impl From<Infallible> for ConnectionClosed {
     fn from(never: Infallible) -> Self {
         match never {}
     }
@@ -87,22 +87,26 @@ impl From<Infallible> for Hangup {
 
 impl Server {
     /// Responds to a request, and records it.
-    pub(super) async fn answer(
+    pub(super) async fn respond(
         &self,
         request: Request<Incoming>,
-    ) -> Result<Response<Body>, Hangup> {
+    ) -> Result<Response<Body>, ConnectionClosed> {
         let (parts, body) = request.into_parts();
         let (method, path) = (parts.method.to_string(), parts.uri.path().to_owned());
         let query = parts.uri.query().unwrap_or_default().to_owned();
-        let ask =
-            Ask { method: parts.method, headers: parts.headers, fields: fields(&query), body };
-        let range = ask.header(&RANGE).map(str::to_owned);
-        let authorized = ask.headers.contains_key(AUTHORIZATION);
+        let request = ParsedRequest {
+            method: parts.method,
+            headers: parts.headers,
+            fields: fields(&query),
+            body,
+        };
+        let range = request.header(&RANGE).map(str::to_owned);
+        let authorized = request.headers.contains_key(AUTHORIZATION);
         // Recorded before the response is sent, so that a test that receives the response finds the record.
-        let remember = |status| {
+        let record = |status| {
             tracing::debug!(method, path, query, status, "answered");
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            seen.push(Seen {
+            let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            requests.push(RecordedRequest {
                 method: method.clone(),
                 path: path.clone(),
                 query: query.clone(),
@@ -112,12 +116,12 @@ impl Server {
             });
         };
         let fault = self.faults.next(&method, &path);
-        let mut answer = match &fault {
-            Some(What::Disconnect) => {
-                remember(0);
-                return Err(Hangup);
+        let mut response = match &fault {
+            Some(FaultKind::Disconnect) => {
+                record(0);
+                return Err(ConnectionClosed);
             }
-            Some(What::Status(code, after)) => {
+            Some(FaultKind::Status(code, after)) => {
                 let status = StatusCode::from_u16(*code).unwrap_or(StatusCode::IM_A_TEAPOT);
                 let code = match status {
                     StatusCode::TOO_MANY_REQUESTS => "TOOMANYREQUESTS",
@@ -125,118 +129,120 @@ impl Server {
                     StatusCode::FORBIDDEN => "DENIED",
                     _ => "UNKNOWN",
                 };
-                let answer = Answer::refusal(status, code, "a test asked for this status");
+                let response = PendingResponse::refusal(status, code, "status injected by a test");
                 match after {
-                    Some(seconds) => answer.with(RETRY_AFTER, &seconds.to_string()),
-                    None => answer,
+                    Some(seconds) => response.with(RETRY_AFTER, &seconds.to_string()),
+                    None => response,
                 }
             }
-            Some(What::Redirect(to)) => {
+            Some(FaultKind::Redirect(to)) => {
                 let to = match query.is_empty() {
                     true => format!("{to}{path}"),
                     false => format!("{to}{path}?{query}"),
                 };
-                Answer::empty(StatusCode::TEMPORARY_REDIRECT).with(LOCATION, &to)
+                PendingResponse::empty(StatusCode::TEMPORARY_REDIRECT).with(LOCATION, &to)
             }
-            Some(What::Delay(time)) => {
+            Some(FaultKind::Delay(time)) => {
                 tokio::time::sleep(*time).await;
-                self.dispatch(ask, &path).await
+                self.dispatch(request, &path).await
             }
-            Some(_) | None => self.dispatch(ask, &path).await,
+            Some(_) | None => self.dispatch(request, &path).await,
         };
-        answer.head = method == "HEAD";
-        remember(answer.status.as_u16());
+        response.head = method == "HEAD";
+        record(response.status.as_u16());
         let version = HeaderName::from_static("docker-distribution-api-version");
-        Ok(answer.with(version, "registry/2.0").send(fault.as_ref()))
+        Ok(response.with(version, "registry/2.0").send(fault.as_ref()))
     }
 
-    async fn dispatch(&self, ask: Ask, path: &str) -> Answer {
+    async fn dispatch(&self, request: ParsedRequest, path: &str) -> PendingResponse {
         let route = match Route::parse(path) {
             Ok(route) => route,
             Err(bad) => return refuse_path(bad),
         };
         if route == Route::Token {
-            return self.give_token(ask).await;
+            return self.issue_token(request).await;
         }
-        let header = ask.header(&AUTHORIZATION);
-        if let Err(challenge) = self.door.check(header, ask.method.as_str(), &route, &self.url) {
-            let said = "authentication is required, or what was given is not enough";
-            return Answer::refusal(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", said)
+        let header = request.header(&AUTHORIZATION);
+        if let Err(challenge) =
+            self.authorizer.check(header, request.method.as_str(), &route, &self.url)
+        {
+            let message = "authentication is missing or insufficient";
+            return PendingResponse::refusal(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", message)
                 .with(WWW_AUTHENTICATE, &challenge.0);
         }
-        let answer = match (route, ask.method.as_str()) {
-            (Route::Base, "GET" | "HEAD") => Ok(Answer::json(&json!({}))),
-            (Route::Catalog, "GET" | "HEAD") => Ok(self.catalog(&ask)),
-            (Route::Tags { name }, "GET" | "HEAD") => Ok(self.tags(&ask, &name)),
+        let response = match (route, request.method.as_str()) {
+            (Route::Base, "GET" | "HEAD") => Ok(PendingResponse::json(&json!({}))),
+            (Route::Catalog, "GET" | "HEAD") => Ok(self.catalog(&request)),
+            (Route::Tags { name }, "GET" | "HEAD") => Ok(self.tags(&request, &name)),
             (Route::Manifest { name, reference }, "GET" | "HEAD") => {
-                self.manifest(&ask, &name, &reference)
+                self.manifest(&request, &name, &reference)
             }
             (Route::Manifest { name, reference }, "PUT") => {
-                self.put_manifest(ask, &name, &reference).await
+                self.put_manifest(request, &name, &reference).await
             }
             (Route::Manifest { name, reference }, "DELETE") => {
-                self.delete_manifest(&ask, &name, &reference)
+                self.delete_manifest(&request, &name, &reference)
             }
-            (Route::Blob { digest, .. }, "GET" | "HEAD") => self.blob(&ask, &digest).await,
+            (Route::Blob { digest, .. }, "GET" | "HEAD") => self.blob(&request, &digest).await,
             (Route::Blob { digest, .. }, "DELETE") => self.delete_blob(&digest),
-            (Route::Uploads { name }, "POST") => self.start_upload(ask, &name).await,
+            (Route::Uploads { name }, "POST") => self.start_upload(request, &name).await,
             (Route::Upload { name, id }, "GET" | "HEAD") => Ok(self.upload_status(&name, &id)),
-            (Route::Upload { name, id }, "PATCH") => self.send_chunk(ask, &name, &id).await,
-            (Route::Upload { name, id }, "PUT") => self.end_upload(ask, &name, &id).await,
+            (Route::Upload { name, id }, "PATCH") => self.send_chunk(request, &name, &id).await,
+            (Route::Upload { name, id }, "PUT") => self.end_upload(request, &name, &id).await,
             (Route::Upload { id, .. }, "DELETE") => self.cancel_upload(&id),
             (Route::Referrers { name, digest }, "GET" | "HEAD") => {
-                Ok(self.referrers(&ask, &name, &digest))
+                Ok(self.referrers(&request, &name, &digest))
             }
-            (_, _) => Ok(Answer::refusal(
+            (_, _) => Ok(PendingResponse::refusal(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "UNSUPPORTED",
                 "method not allowed at this path",
             )),
         };
-        answer.unwrap_or_else(|error| disk_trouble(&error))
+        response.unwrap_or_else(|error| storage_error(&error))
     }
 
-    async fn give_token(&self, ask: Ask) -> Answer {
-        let header = ask.header(&AUTHORIZATION).map(str::to_owned);
-        let mut asked = ask.fields.clone();
-        if ask.method == Method::POST {
-            match uploads::read_all(ask.body, 64 * 1024).await {
-                Ok(body) => asked.extend(fields(&String::from_utf8_lossy(&body))),
+    async fn issue_token(&self, request: ParsedRequest) -> PendingResponse {
+        let header = request.header(&AUTHORIZATION).map(str::to_owned);
+        let mut form = request.fields.clone();
+        if request.method == Method::POST {
+            match uploads::read_all(request.body, 64 * 1024).await {
+                Ok(body) => form.extend(fields(&String::from_utf8_lossy(&body))),
                 Err(refusal) => return refusal,
             }
         }
-        match self.door.token(header.as_deref(), &asked) {
-            Ok(Some(answer)) => Answer::json(&answer),
+        match self.authorizer.token(header.as_deref(), &form) {
+            Ok(Some(response)) => PendingResponse::json(&response),
             Ok(None) => {
-                let said = "the name, the password or the token is wrong";
-                Answer::refusal(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", said)
+                let message = "the name, the password or the token is wrong";
+                PendingResponse::refusal(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", message)
             }
-            Err(error) => disk_trouble(&error),
+            Err(error) => storage_error(&error),
         }
     }
 
-    fn catalog(&self, ask: &Ask) -> Answer {
+    fn catalog(&self, request: &ParsedRequest) -> PendingResponse {
         let all = self.store.names(|names| names.0.keys().cloned().collect());
-        let (page, more) = page(all, ask);
-        let answer = Answer::json(&json!({"repositories": page}));
-        with_link(answer, "/v2/_catalog", more)
+        let (page, more) = page(all, request);
+        let response = PendingResponse::json(&json!({"repositories": page}));
+        with_link(response, "/v2/_catalog", more)
     }
 
-    fn tags(&self, ask: &Ask, name: &str) -> Answer {
-        let Some(all) = self.store.tags(name, ask.registry()) else {
-            return refuse_missing(&Missing::Repository, name, "NAME_UNKNOWN");
+    fn tags(&self, request: &ParsedRequest, name: &str) -> PendingResponse {
+        let Some(all) = self.store.tags(name, request.registry()) else {
+            return refuse_missing(&LookupError::Repository, name, "NAME_UNKNOWN");
         };
-        let (page, more) = page(all, ask);
-        let answer = Answer::json(&json!({"name": name, "tags": page}));
-        with_link(answer, &format!("/v2/{name}/tags/list"), more)
+        let (page, more) = page(all, request);
+        let response = PendingResponse::json(&json!({"name": name, "tags": page}));
+        with_link(response, &format!("/v2/{name}/tags/list"), more)
     }
 }
 
 /// The requested page of a listing (`n` and `last`), and the query for the next page.
-fn page(all: Vec<String>, ask: &Ask) -> (Vec<String>, Option<String>) {
-    let last = field(&ask.fields, "last");
+fn page(all: Vec<String>, request: &ParsedRequest) -> (Vec<String>, Option<String>) {
+    let last = field(&request.fields, "last");
     let after = all.into_iter().filter(|item| last.is_none_or(|last| item.as_str() > last));
-    let Some(n) = field(&ask.fields, "n").and_then(|n| n.parse::<usize>().ok()) else {
+    let Some(n) = field(&request.fields, "n").and_then(|n| n.parse::<usize>().ok()) else {
         return (after.collect(), None);
     };
     let mut items: Vec<String> = after.take(n.saturating_add(1)).collect();
@@ -248,27 +254,29 @@ fn page(all: Vec<String>, ask: &Ask) -> (Vec<String>, Option<String>) {
     (items, next)
 }
 
-fn with_link(answer: Answer, path: &str, next: Option<String>) -> Answer {
+fn with_link(response: PendingResponse, path: &str, next: Option<String>) -> PendingResponse {
     match next {
-        Some(query) => answer.with(LINK, &format!("<{path}?{query}>; rel=\"next\"")),
-        None => answer,
+        Some(query) => response.with(LINK, &format!("<{path}?{query}>; rel=\"next\"")),
+        None => response,
     }
 }
 
-fn refuse_path(bad: BadPath) -> Answer {
+fn refuse_path(bad: PathError) -> PendingResponse {
     match bad {
-        BadPath::Unknown => Answer::refusal(StatusCode::NOT_FOUND, "UNSUPPORTED", "unknown path"),
-        BadPath::Name => Answer::refusal(
+        PathError::Unknown => {
+            PendingResponse::refusal(StatusCode::NOT_FOUND, "UNSUPPORTED", "unknown path")
+        }
+        PathError::Name => PendingResponse::refusal(
             StatusCode::BAD_REQUEST,
             "NAME_INVALID",
             "the repository's name breaks the grammar",
         ),
-        BadPath::Reference => Answer::refusal(
+        PathError::Reference => PendingResponse::refusal(
             StatusCode::BAD_REQUEST,
             "TAG_INVALID",
             "this is neither a tag nor a digest",
         ),
-        BadPath::Digest => Answer::refusal(
+        PathError::Digest => PendingResponse::refusal(
             StatusCode::BAD_REQUEST,
             "DIGEST_INVALID",
             "a digest is sha256: or sha512: with its hexadecimal digits",
@@ -277,66 +285,69 @@ fn refuse_path(bad: BadPath) -> Answer {
 }
 
 /// The response for a missing repository or manifest. `unknown` is the error code for a missing repository.
-fn refuse_missing(missing: &Missing, name: &str, unknown: &str) -> Answer {
-    let (code, said) = match missing {
-        Missing::Repository => (unknown, format!("repository {name} not found")),
-        Missing::Manifest => {
+fn refuse_missing(missing: &LookupError, name: &str, unknown: &str) -> PendingResponse {
+    let (code, message) = match missing {
+        LookupError::Repository => (unknown, format!("repository {name} not found")),
+        LookupError::Manifest => {
             ("MANIFEST_UNKNOWN", format!("manifest not found in repository {name}"))
         }
-        Missing::Several(all) => (
+        LookupError::Several(all) => (
             "MANIFEST_UNKNOWN",
-            format!("{name} may be any of {}: say which with ?ns=, or in the path", all.join(", ")),
+            format!(
+                "{name} may be any of {}: choose one with ?ns=, or in the path",
+                all.join(", ")
+            ),
         ),
     };
-    Answer::refusal(StatusCode::NOT_FOUND, code, &said)
+    PendingResponse::refusal(StatusCode::NOT_FOUND, code, &message)
 }
 
-fn disk_trouble(error: &io::Error) -> Answer {
-    tracing::warn!(%error, "cannot answer");
-    Answer::refusal(
+fn storage_error(error: &io::Error) -> PendingResponse {
+    tracing::warn!(%error, "failed to handle a request");
+    PendingResponse::refusal(
         StatusCode::INTERNAL_SERVER_ERROR,
         "UNKNOWN",
-        &format!("the registry's disk: {error}"),
+        &format!("registry storage: {error}"),
     )
 }
 
 impl Server {
     /// Serves any blob from any repository: repositories are not isolated from each other.
-    async fn blob(&self, ask: &Ask, digest: &Digest) -> io::Result<Answer> {
+    async fn blob(&self, request: &ParsedRequest, digest: &Digest) -> io::Result<PendingResponse> {
         let file = match tokio::fs::File::open(self.store.blob_path(digest)).await {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(unknown(digest)),
             Err(error) => return Err(error),
         };
         let length = file.metadata().await?.len();
-        let answer = match range(ask.header(&RANGE), length) {
-            None => Answer::refusal(
+        let response = match range(request.header(&RANGE), length) {
+            None => PendingResponse::refusal(
                 StatusCode::RANGE_NOT_SATISFIABLE,
                 "SIZE_INVALID",
                 &format!("the blob has {length} bytes"),
             )
             .with(CONTENT_RANGE, &format!("bytes */{length}")),
-            Some(None) => Answer::file(file, 0, length),
-            Some(Some((from, count))) => Answer::file(file, from, count)
+            Some(None) => PendingResponse::file(file, 0, length),
+            Some(Some((from, count))) => PendingResponse::file(file, from, count)
                 .status(StatusCode::PARTIAL_CONTENT)
                 .with(CONTENT_RANGE, &format!("bytes {from}-{}/{length}", from + count - 1)),
         };
-        Ok(answer
+        Ok(response
             .with(CONTENT_DIGEST, digest.as_str())
             .with(ETAG, &format!("\"{digest}\""))
             .with(ACCEPT_RANGES, "bytes"))
     }
 
-    fn delete_blob(&self, digest: &Digest) -> io::Result<Answer> {
+    fn delete_blob(&self, digest: &Digest) -> io::Result<PendingResponse> {
         match fs::remove_file(self.store.blob_path(digest)) {
-            Ok(()) => Ok(Answer::empty(StatusCode::ACCEPTED)),
+            Ok(()) => Ok(PendingResponse::empty(StatusCode::ACCEPTED)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(unknown(digest)),
             Err(error) => Err(error),
         }
     }
 }
 
-fn unknown(digest: &Digest) -> Answer {
-    let said = format!("blob {digest} not found");
-    Answer::refusal(StatusCode::NOT_FOUND, "BLOB_UNKNOWN", &said)
+fn unknown(digest: &Digest) -> PendingResponse {
+    let message = format!("blob {digest} not found");
+    PendingResponse::refusal(StatusCode::NOT_FOUND, "BLOB_UNKNOWN", &message)
 }

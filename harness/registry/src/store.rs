@@ -91,7 +91,7 @@ impl Store {
 
     /// A new name and path for an unfinished file.
     pub(super) fn fresh(&self) -> io::Result<(String, PathBuf)> {
-        let id = super::random_word()?;
+        let id = super::random_token()?;
         let path = self.root.join("uploads").join(&id);
         Ok((id, path))
     }
@@ -258,11 +258,11 @@ impl Store {
     /// The sorted tags of a repository; `None` if it is missing.
     pub(super) fn tags(&self, path: &str, registry: Option<&str>) -> Option<Vec<String>> {
         self.names(|names| {
-            let meant = names.meant(path, registry);
-            if meant.is_empty() {
+            let candidates = names.candidates(path, registry);
+            if candidates.is_empty() {
                 return None;
             }
-            let repositories = meant.into_iter().filter_map(|name| names.0.get(name));
+            let repositories = candidates.into_iter().filter_map(|name| names.0.get(name));
             let tags: BTreeMap<&String, ()> = repositories
                 .flat_map(|repository| repository.tags.keys().map(|tag| (tag, ())))
                 .collect();

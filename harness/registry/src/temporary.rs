@@ -20,13 +20,13 @@ const IMAGES: &str = "images";
 
 /// A temporary directory. Dropping it removes the directory.
 #[derive(Debug)]
-pub(super) struct Temporary {
+pub(super) struct TemporaryDirectory {
     directory: TempDir,
     /// Dropped last, after the directory is removed.
     _lock: File,
 }
 
-impl Temporary {
+impl TemporaryDirectory {
     /// Creates a directory in `parent` that only its owner can enter.
     pub(super) fn make(parent: &Path) -> io::Result<Self> {
         let made = tempfile::Builder::new()
@@ -48,7 +48,7 @@ impl Temporary {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         // The images are removed before the lock file: if this process is killed in between, the next one removes the rest.
         if let Err(error) = file_tree::remove(&self.images()) {
@@ -109,7 +109,7 @@ mod tests {
     fn only_unlocked_directories_of_registries_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let path = |name: &str| parent.path().join(name);
-        let living = Temporary::make(parent.path()).unwrap();
+        let living = TemporaryDirectory::make(parent.path()).unwrap();
         fs::create_dir(living.images()).unwrap();
         dead(&path("crib-registry-dead"), 0o700);
         // Accessible to others, of another program, a link, and one without a lock.

@@ -6,13 +6,13 @@ use tokio::net::TcpStream;
 use super::*;
 
 /// A response as received.
-struct Got {
+struct TestResponse {
     status: u16,
     head: String,
     body: Vec<u8>,
 }
 
-impl Got {
+impl TestResponse {
     fn header(&self, name: &str) -> &str {
         let start = format!("{name}: ");
         let line = self.head.lines().find_map(|line| line.strip_prefix(&start));
@@ -29,7 +29,7 @@ impl Got {
 }
 
 /// Sends one request; `headers` end with `\r\n` each.
-async fn send(registry: &Registry, line: &str, headers: &str, body: &[u8]) -> Got {
+async fn send(registry: &Registry, line: &str, headers: &str, body: &[u8]) -> TestResponse {
     let mut stream = TcpStream::connect(registry.address()).await.unwrap();
     let length = body.len();
     let head = format!(
@@ -45,10 +45,10 @@ async fn send(registry: &Registry, line: &str, headers: &str, body: &[u8]) -> Go
     let head = String::from_utf8(all[..end].to_vec()).unwrap();
     let status = head.split(' ').nth(1).map_or(0, |code| code.parse().unwrap());
     let body = all[end..].to_vec();
-    Got { status, head, body }
+    TestResponse { status, head, body }
 }
 
-async fn get(registry: &Registry, path: &str) -> Got {
+async fn get(registry: &Registry, path: &str) -> TestResponse {
     send(registry, &format!("GET {path}"), "", b"").await
 }
 
@@ -70,22 +70,22 @@ async fn image_is_found_by_tag_digest_and_namespace() {
         ("/v2/team/it/manifests/1".to_owned(), None),
         ("/v2/team/it/manifests/1?ns=ghcr.io".to_owned(), None),
     ] {
-        let got = get(&registry, &path).await;
-        assert_eq!(got.status, if found.is_some() { 200 } else { 404 }, "{path}");
+        let response = get(&registry, &path).await;
+        assert_eq!(response.status, if found.is_some() { 200 } else { 404 }, "{path}");
         if let Some(digest) = found {
-            assert_eq!(got.header("docker-content-digest"), digest.as_str());
-            assert_eq!(got.header("content-type"), document::OCI_MANIFEST);
+            assert_eq!(response.header("docker-content-digest"), digest.as_str());
+            assert_eq!(response.header("content-type"), document::OCI_MANIFEST);
             let head = send(&registry, &format!("HEAD {path}"), "", b"").await;
             assert_eq!((head.status, head.body.len()), (200, 0));
-            assert_eq!(head.header("content-length"), got.body.len().to_string());
+            assert_eq!(head.header("content-length"), response.body.len().to_string());
         }
     }
     let list = get(&registry, "/v2/team/it/tags/list?ns=gcr.io").await.json();
     assert_eq!(list["tags"], serde_json::json!(["1"]));
     let docker = "accept: application/vnd.docker.distribution.manifest.v2+json\r\n";
-    let got = send(&registry, "GET /v2/gcr.io/team/it/manifests/1", docker, b"").await;
-    assert_eq!((got.status, got.code().as_str()), (404, "MANIFEST_UNKNOWN"));
-    assert_eq!(registry.seen().last().unwrap().status, 404);
+    let response = send(&registry, "GET /v2/gcr.io/team/it/manifests/1", docker, b"").await;
+    assert_eq!((response.status, response.code().as_str()), (404, "MANIFEST_UNKNOWN"));
+    assert_eq!(registry.requests().last().unwrap().status, 404);
 }
 
 #[tokio::test]
@@ -96,9 +96,9 @@ async fn tag_listing_is_paginated() {
     }
     let (mut path, mut all) = ("/v2/it/tags/list?n=2".to_owned(), Vec::new());
     loop {
-        let got = get(&registry, &path).await;
-        all.push(got.json()["tags"].clone());
-        let link = got.header("link").to_owned();
+        let response = get(&registry, &path).await;
+        all.push(response.json()["tags"].clone());
+        let link = response.header("link").to_owned();
         let Some(next) = link.strip_prefix('<').and_then(|link| link.split_once('>')) else {
             break;
         };
@@ -117,12 +117,12 @@ async fn blob_supports_range_requests() {
         ("range: bytes=7-\r\n", 206, "789", "bytes 7-9/10"),
         ("range: bytes=0-1\r\n", 206, "01", "bytes 0-1/10"),
     ] {
-        let got = send(&registry, &path, range, b"").await;
-        assert_eq!((got.status, &got.body[..]), (status, body.as_bytes()));
-        assert_eq!(got.header("content-range"), shown);
+        let response = send(&registry, &path, range, b"").await;
+        assert_eq!((response.status, &response.body[..]), (status, body.as_bytes()));
+        assert_eq!(response.header("content-range"), shown);
     }
-    let got = send(&registry, &path, "range: bytes=10-\r\n", b"").await;
-    assert_eq!((got.status, got.header("content-range")), (416, "bytes */10"));
+    let response = send(&registry, &path, "range: bytes=10-\r\n", b"").await;
+    assert_eq!((response.status, response.header("content-range")), (416, "bytes */10"));
     let gone = get(&registry, &format!("/v2/any/blobs/sha256:{}", "0".repeat(64))).await;
     assert_eq!((gone.status, gone.code().as_str()), (404, "BLOB_UNKNOWN"));
 }
@@ -177,8 +177,8 @@ async fn interrupted_upload_resumes_at_offset() {
     stream.write_all(head.as_bytes()).await.unwrap();
     drop(stream);
     harness::eventually(harness::PATIENCE, "the upload is free again", async || {
-        let got = get(&registry, &place).await;
-        match (got.status, got.header("range")) {
+        let response = get(&registry, &place).await;
+        match (response.status, response.header("range")) {
             (204, "0-4") => Ok(()),
             (status, range) => Err(format!("{status} {range}")),
         }
@@ -233,25 +233,25 @@ async fn faults_are_visible_to_clients() {
     let digest = registry.add_blob(&[7; 1000]).unwrap();
     let path = format!("/v2/a/blobs/{digest}");
     registry.fail(Fault::status(429).retry_after(3).times(1));
-    let got = get(&registry, &path).await;
-    assert_eq!((got.status, got.header("retry-after")), (429, "3"));
-    assert_eq!(got.code(), "TOOMANYREQUESTS");
+    let response = get(&registry, &path).await;
+    assert_eq!((response.status, response.header("retry-after")), (429, "3"));
+    assert_eq!(response.code(), "TOOMANYREQUESTS");
     registry.fail(Fault::disconnect().times(1));
     assert_eq!(get(&registry, &path).await.status, 0);
     registry.fail(Fault::cut(400).times(1));
-    let got = get(&registry, &path).await;
-    assert_eq!((got.status, got.body.len()), (200, 400));
-    assert_eq!(got.header("content-length"), "1000");
+    let response = get(&registry, &path).await;
+    assert_eq!((response.status, response.body.len()), (200, 400));
+    assert_eq!(response.header("content-length"), "1000");
     registry.fail(Fault::corrupt().times(1));
-    let got = get(&registry, &path).await;
-    assert_eq!((got.body.len(), &got.body[..2]), (1000, &[6, 7][..]));
+    let response = get(&registry, &path).await;
+    assert_eq!((response.body.len(), &response.body[..2]), (1000, &[6, 7][..]));
     registry.fail(Fault::shorten(10).times(1));
-    let got = get(&registry, &path).await;
-    assert_eq!((got.header("content-length"), got.body.len()), ("990", 990));
+    let response = get(&registry, &path).await;
+    assert_eq!((response.header("content-length"), response.body.len()), ("990", 990));
     registry.fail(Fault::redirect("http://127.0.0.1:1/x/").on("/blobs/").times(1));
-    let got = get(&registry, &path).await;
-    assert_eq!(got.status, 307);
-    assert_eq!(got.header("location"), format!("http://127.0.0.1:1/x{path}"));
+    let response = get(&registry, &path).await;
+    assert_eq!(response.status, 307);
+    assert_eq!(response.header("location"), format!("http://127.0.0.1:1/x{path}"));
     registry.fail(Fault::slow(5000).times(1));
     assert_eq!(get(&registry, &path).await.body, [7; 1000]);
     registry.fail(Fault::stall(10));
@@ -260,7 +260,7 @@ async fn faults_are_visible_to_clients() {
     assert!(stalled.await.is_err());
     registry.recover();
     assert_eq!(get(&registry, &path).await.body, [7; 1000]);
-    let statuses: Vec<u16> = registry.seen().iter().map(|seen| seen.status).collect();
+    let statuses: Vec<u16> = registry.requests().iter().map(|request| request.status).collect();
     assert_eq!(statuses, [429, 0, 200, 200, 200, 307, 200, 200, 200]);
 }
 
@@ -272,10 +272,10 @@ async fn registry_reloads_its_directory_after_restart() {
     registry.add_manifest("example.com/list:1", "application/vnd.x+json", b"{}").unwrap();
     registry.stop().await;
     let registry = Registry::with().root(dir.path()).start().await.unwrap();
-    let got = get(&registry, "/v2/it/manifests/1").await;
-    assert_eq!(got.header("docker-content-digest"), digest.as_str());
-    let got = get(&registry, "/v2/example.com/list/manifests/1").await;
-    assert_eq!(got.header("content-type"), "application/vnd.x+json");
+    let response = get(&registry, "/v2/it/manifests/1").await;
+    assert_eq!(response.header("docker-content-digest"), digest.as_str());
+    let response = get(&registry, "/v2/example.com/list/manifests/1").await;
+    assert_eq!(response.header("content-type"), "application/vnd.x+json");
 }
 
 #[tokio::test]
@@ -291,9 +291,9 @@ async fn archives_and_layouts_are_loaded_by_annotated_name() {
     let names = registry.load(&path("all"), None).unwrap();
     let expected = ["docker.io/library/busybox:latest", "gcr.io/a/layout:1", "gcr.io/a/oci:1"];
     assert_eq!(names, expected);
-    let got = get(&registry, "/v2/busybox/manifests/latest").await;
-    assert_eq!(got.header("content-type"), document::DOCKER_MANIFEST);
-    let layer = got.json()["layers"][0].clone();
+    let response = get(&registry, "/v2/busybox/manifests/latest").await;
+    assert_eq!(response.header("content-type"), document::DOCKER_MANIFEST);
+    let layer = response.json()["layers"][0].clone();
     assert_eq!(layer["mediaType"], "application/vnd.docker.image.rootfs.diff.tar");
     let blob =
         get(&registry, &format!("/v2/busybox/blobs/{}", layer["digest"].as_str().unwrap())).await;
@@ -413,8 +413,8 @@ async fn invalid_requests_return_specified_error_codes() {
         ("PATCH /v2/a/blobs/uploads/../../x", 404, "UNSUPPORTED"),
         ("PATCH /v2/a/blobs/uploads/x", 404, "BLOB_UPLOAD_UNKNOWN"),
     ] {
-        let got = send(&registry, line, "", b"").await;
-        assert_eq!((got.status, got.code().as_str()), (status, code), "{line}");
+        let response = send(&registry, line, "", b"").await;
+        assert_eq!((response.status, response.code().as_str()), (status, code), "{line}");
     }
 }
 

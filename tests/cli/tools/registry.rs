@@ -214,7 +214,7 @@ async fn registry_reports_unusable_input() {
         (["--load", empty.to_str().unwrap()], 2, "contains no image"),
         (["--load", &archive], 2, "is not a valid image name"),
         (["--listen", "192.0.2.1:1"], 3, "failed to listen on 192.0.2.1:1"),
-        (["--auth", "password"], 2, "write basic:USER:PASSWORD"),
+        (["--auth", "password"], 2, "expected basic:USER:PASSWORD"),
     ] {
         let ended = place.crib(&["registry", args[0], args[1]]).await;
         assert_eq!(ended.code, Some(code), "{args:?}: {ended:?}");

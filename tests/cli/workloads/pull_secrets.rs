@@ -99,7 +99,7 @@ async fn agent_pulls_with_pull_secrets_and_records_them() {
     .await;
 
     // The image is present now, but another pod has no secret for it.
-    let pulls = || registry.seen().len();
+    let pulls = || registry.requests().len();
     let before = pulls();
     place.file("manifests/two.yaml", &pod("two", &image, ""));
     eventually("a pull without the secret", || {

@@ -69,7 +69,7 @@ fn store_counts(store: &Path) -> [usize; 4] {
 }
 
 fn blobs_sent(registry: &Registry) -> usize {
-    let seen = registry.seen();
+    let seen = registry.requests();
     let sent = seen.iter().filter(|seen| {
         seen.method == "GET" && seen.path.contains("/blobs/") && (200..300).contains(&seen.status)
     });

@@ -7,12 +7,12 @@ use hyper::StatusCode;
 use hyper::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderName, LOCATION};
 use serde_json::{Value, json};
 
-use super::super::answer::Answer;
 use super::super::document::{Document, OCI_INDEX, accepts};
 use super::super::names::Names;
+use super::super::response::PendingResponse;
 use super::super::route::{Digest, Reference, field};
 use super::super::store::{LONGEST_MANIFEST, digest_of, has_digest};
-use super::{Ask, CONTENT_DIGEST, Server, refuse_missing, uploads};
+use super::{CONTENT_DIGEST, ParsedRequest, Server, refuse_missing, uploads};
 
 /// The header that confirms a manifest's subject.
 const SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
@@ -22,42 +22,49 @@ const FILTERS: HeaderName = HeaderName::from_static("oci-filters-applied");
 impl Server {
     pub(super) fn manifest(
         &self,
-        ask: &Ask,
+        request: &ParsedRequest,
         name: &str,
         reference: &Reference,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<PendingResponse> {
         let found = self.store.names(|names| {
-            let (_, digest, manifest) = names.manifest(name, ask.registry(), reference)?;
+            let (_, digest, manifest) = names.manifest(name, request.registry(), reference)?;
             Ok((digest.clone(), manifest.media_type.clone()))
         });
         let (digest, kind) = match found {
             Ok(found) => found,
             Err(missing) => return Ok(refuse_missing(&missing, name, "MANIFEST_UNKNOWN")),
         };
-        let wanted = ask.headers.get_all(ACCEPT).iter();
+        let wanted = request.headers.get_all(ACCEPT).iter();
         if !accepts(wanted.filter_map(|value| value.to_str().ok()), &kind) {
-            let said = format!("the manifest is of the type {kind}, which is not asked for");
-            return Ok(Answer::refusal(StatusCode::NOT_FOUND, "MANIFEST_UNKNOWN", &said));
+            let message =
+                format!("the Accept header does not list the manifest's media type {kind}");
+            return Ok(PendingResponse::refusal(
+                StatusCode::NOT_FOUND,
+                "MANIFEST_UNKNOWN",
+                &message,
+            ));
         }
         let bytes = fs::read(self.store.blob_path(&digest))?;
-        Ok(Answer::bytes(&kind, bytes)
+        Ok(PendingResponse::bytes(&kind, bytes)
             .with(CONTENT_DIGEST, digest.as_str())
             .with(ETAG, &format!("\"{digest}\"")))
     }
 
     pub(super) async fn put_manifest(
         &self,
-        ask: Ask,
+        request: ParsedRequest,
         name: &str,
         reference: &Reference,
-    ) -> io::Result<Answer> {
-        let said = ask.header(&CONTENT_TYPE).map(str::to_owned);
-        let keep = Names::for_push(name, ask.registry());
-        let bytes = match uploads::read_all(ask.body, LONGEST_MANIFEST).await {
+    ) -> io::Result<PendingResponse> {
+        let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
+        let stored_name = Names::for_push(name, request.registry());
+        let bytes = match uploads::read_all(request.body, LONGEST_MANIFEST).await {
             Ok(bytes) => bytes,
             Err(refusal) => return Ok(refusal),
         };
-        let bad = |code, said: &str| Ok(Answer::refusal(StatusCode::BAD_REQUEST, code, said));
+        let bad = |code, message: &str| {
+            Ok(PendingResponse::refusal(StatusCode::BAD_REQUEST, code, message))
+        };
         let (tag, digest) = match reference {
             Reference::Tag(tag) => (Some(tag.as_str()), digest_of(&bytes)),
             Reference::Digest(digest) if has_digest(&bytes, digest) => (None, digest.clone()),
@@ -69,34 +76,34 @@ impl Server {
             Ok(document) => document,
             Err(error) => return bad("MANIFEST_INVALID", &format!("invalid manifest: {error}")),
         };
-        let kind = said.unwrap_or_else(|| document.kind().to_owned());
+        let kind = content_type.unwrap_or_else(|| document.kind().to_owned());
         let missing = document.blobs().find(|blob| {
             let digest = blob.digest.parse();
             !digest.is_ok_and(|digest: Digest| self.store.blob_size(&digest).is_some())
         });
         if let Some(blob) = missing {
-            let said = format!("push the blob {} first", blob.digest);
-            return bad("MANIFEST_BLOB_UNKNOWN", &said);
+            let message = format!("push the blob {} first", blob.digest);
+            return bad("MANIFEST_BLOB_UNKNOWN", &message);
         }
-        self.store.put_manifest(&keep, tag, &digest, &kind, &bytes, &document)?;
+        self.store.put_manifest(&stored_name, tag, &digest, &kind, &bytes, &document)?;
         self.store.write_index()?;
-        let answer = Answer::empty(StatusCode::CREATED)
+        let response = PendingResponse::empty(StatusCode::CREATED)
             .with(LOCATION, &format!("/v2/{name}/manifests/{digest}"))
             .with(CONTENT_DIGEST, digest.as_str());
         Ok(match document.subject() {
-            Some(subject) => answer.with(SUBJECT, subject.as_str()),
-            None => answer,
+            Some(subject) => response.with(SUBJECT, subject.as_str()),
+            None => response,
         })
     }
 
     pub(super) fn delete_manifest(
         &self,
-        ask: &Ask,
+        request: &ParsedRequest,
         name: &str,
         reference: &Reference,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<PendingResponse> {
         let removed = self.store.names(|names| {
-            let (full, ..) = names.manifest(name, ask.registry(), reference)?;
+            let (full, ..) = names.manifest(name, request.registry(), reference)?;
             let full = full.to_owned();
             names.remove(&full, reference);
             Ok(())
@@ -105,13 +112,18 @@ impl Server {
             return Ok(refuse_missing(&missing, name, "MANIFEST_UNKNOWN"));
         }
         self.store.write_index()?;
-        Ok(Answer::empty(StatusCode::ACCEPTED))
+        Ok(PendingResponse::empty(StatusCode::ACCEPTED))
     }
 
-    pub(super) fn referrers(&self, ask: &Ask, name: &str, subject: &Digest) -> Answer {
-        let wanted = field(&ask.fields, "artifactType");
+    pub(super) fn referrers(
+        &self,
+        request: &ParsedRequest,
+        name: &str,
+        subject: &Digest,
+    ) -> PendingResponse {
+        let wanted = field(&request.fields, "artifactType");
         let manifests: Vec<Value> = self.store.names(|names| {
-            let all = names.referrers(name, ask.registry(), subject);
+            let all = names.referrers(name, request.registry(), subject);
             all.filter(|(_, manifest)| {
                 wanted.is_none_or(|wanted| manifest.artifact_type.as_deref() == Some(wanted))
             })
@@ -127,10 +139,10 @@ impl Server {
             .collect()
         });
         let index = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests});
-        let answer = Answer::bytes(OCI_INDEX, index.to_string());
+        let response = PendingResponse::bytes(OCI_INDEX, index.to_string());
         match wanted {
-            Some(_) => answer.with(FILTERS, "artifactType"),
-            None => answer,
+            Some(_) => response.with(FILTERS, "artifactType"),
+            None => response,
         }
     }
 }

@@ -10,42 +10,51 @@ use hyper::header::{CONTENT_RANGE, HeaderName, LOCATION, RANGE};
 use sha2::Digest as _;
 use tokio::io::AsyncWriteExt as _;
 
-use super::super::answer::Answer;
+use super::super::response::PendingResponse;
 use super::super::route::{Digest, field};
 use super::super::store::{Store, Upload};
-use super::{Ask, CONTENT_DIGEST, Server};
+use super::{CONTENT_DIGEST, ParsedRequest, Server};
 
 /// The header with the upload's id.
 const UPLOAD: HeaderName = HeaderName::from_static("docker-upload-uuid");
 
 impl Server {
-    pub(super) async fn start_upload(&self, ask: Ask, name: &str) -> io::Result<Answer> {
+    pub(super) async fn start_upload(
+        &self,
+        request: ParsedRequest,
+        name: &str,
+    ) -> io::Result<PendingResponse> {
         // All repositories share all blobs, so `from` is not checked.
-        if let Some(digest) = field(&ask.fields, "mount").and_then(|text| text.parse().ok())
+        if let Some(digest) = field(&request.fields, "mount").and_then(|text| text.parse().ok())
             && self.store.blob_size(&digest).is_some()
         {
             return Ok(created(name, &digest));
         }
         let id = self.store.begin()?;
-        if field(&ask.fields, "digest").is_some() {
-            return self.end_upload(ask, name, &id).await;
+        if field(&request.fields, "digest").is_some() {
+            return self.end_upload(request, name, &id).await;
         }
         Ok(progress(StatusCode::ACCEPTED, name, &id, 0))
     }
 
-    pub(super) fn upload_status(&self, name: &str, id: &str) -> Answer {
+    pub(super) fn upload_status(&self, name: &str, id: &str) -> PendingResponse {
         match self.store.upload_size(id) {
             Some(size) => progress(StatusCode::NO_CONTENT, name, id, size),
             None => unknown(id),
         }
     }
 
-    pub(super) async fn send_chunk(&self, ask: Ask, name: &str, id: &str) -> io::Result<Answer> {
+    pub(super) async fn send_chunk(
+        &self,
+        request: ParsedRequest,
+        name: &str,
+        id: &str,
+    ) -> io::Result<PendingResponse> {
         let Some(mut session) = Session::take(&self.store, id) else {
             return Ok(unknown(id));
         };
         let size = session.size();
-        let range = ask.header(&CONTENT_RANGE).map(|range| {
+        let range = request.header(&CONTENT_RANGE).map(|range| {
             let range = range.strip_prefix("bytes ").unwrap_or(range);
             let (from, _) = range.split_once('-').unwrap_or((range, ""));
             from.parse::<u64>().ok()
@@ -53,22 +62,32 @@ impl Server {
         if range.is_some_and(|from| from != Some(size)) {
             return Ok(progress(StatusCode::RANGE_NOT_SATISFIABLE, name, id, size));
         }
-        match session.receive(ask.body).await? {
+        match session.receive(request.body).await? {
             true => Ok(progress(StatusCode::ACCEPTED, name, id, session.size())),
-            false => Ok(broken_off()),
+            false => Ok(incomplete_body()),
         }
     }
 
-    pub(super) async fn end_upload(&self, ask: Ask, name: &str, id: &str) -> io::Result<Answer> {
-        let Some(digest) = field(&ask.fields, "digest").and_then(|text| text.parse().ok()) else {
-            let said = "the query needs the digest of the whole blob";
-            return Ok(Answer::refusal(StatusCode::BAD_REQUEST, "DIGEST_INVALID", said));
+    pub(super) async fn end_upload(
+        &self,
+        request: ParsedRequest,
+        name: &str,
+        id: &str,
+    ) -> io::Result<PendingResponse> {
+        let Some(digest) = field(&request.fields, "digest").and_then(|text| text.parse().ok())
+        else {
+            let message = "the query needs the digest of the whole blob";
+            return Ok(PendingResponse::refusal(
+                StatusCode::BAD_REQUEST,
+                "DIGEST_INVALID",
+                message,
+            ));
         };
         let Some(mut session) = Session::take(&self.store, id) else {
             return Ok(unknown(id));
         };
-        if !session.receive(ask.body).await? {
-            return Ok(broken_off());
+        if !session.receive(request.body).await? {
+            return Ok(incomplete_body());
         }
         let Some(upload) = session.upload.take() else {
             return Ok(unknown(id));
@@ -76,16 +95,16 @@ impl Server {
         if self.store.finish(&upload, &digest)? {
             return Ok(created(name, &digest));
         }
-        let said = format!("what was sent is not {digest}");
-        Ok(Answer::refusal(StatusCode::BAD_REQUEST, "DIGEST_INVALID", &said))
+        let message = format!("the uploaded content does not match {digest}");
+        Ok(PendingResponse::refusal(StatusCode::BAD_REQUEST, "DIGEST_INVALID", &message))
     }
 
-    pub(super) fn cancel_upload(&self, id: &str) -> io::Result<Answer> {
+    pub(super) fn cancel_upload(&self, id: &str) -> io::Result<PendingResponse> {
         let Some(upload) = self.store.take(id) else {
             return Ok(unknown(id));
         };
         std::fs::remove_file(&upload.path)?;
-        Ok(Answer::empty(StatusCode::NO_CONTENT))
+        Ok(PendingResponse::empty(StatusCode::NO_CONTENT))
     }
 }
 
@@ -140,44 +159,44 @@ impl Drop for Session<'_> {
 }
 
 /// Reads a body of at most `limit` bytes.
-pub(super) async fn read_all(mut body: Incoming, limit: usize) -> Result<Bytes, Answer> {
+pub(super) async fn read_all(mut body: Incoming, limit: usize) -> Result<Bytes, PendingResponse> {
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
-            return Err(broken_off());
+            return Err(incomplete_body());
         };
         if let Ok(data) = frame.into_data() {
             all.extend_from_slice(&data);
         }
         if all.len() > limit {
-            let said = format!("the body has more than {limit} bytes");
+            let message = format!("the body has more than {limit} bytes");
             let status = StatusCode::PAYLOAD_TOO_LARGE;
-            return Err(Answer::refusal(status, "SIZE_INVALID", &said));
+            return Err(PendingResponse::refusal(status, "SIZE_INVALID", &message));
         }
     }
     Ok(all.freeze())
 }
 
-fn created(name: &str, digest: &Digest) -> Answer {
-    Answer::empty(StatusCode::CREATED)
+fn created(name: &str, digest: &Digest) -> PendingResponse {
+    PendingResponse::empty(StatusCode::CREATED)
         .with(LOCATION, &format!("/v2/{name}/blobs/{digest}"))
         .with(CONTENT_DIGEST, digest.as_str())
 }
 
 /// The range received so far. It names the last byte, even for an empty upload, as in other registries.
-fn progress(status: StatusCode, name: &str, id: &str, size: u64) -> Answer {
-    Answer::empty(status)
+fn progress(status: StatusCode, name: &str, id: &str, size: u64) -> PendingResponse {
+    PendingResponse::empty(status)
         .with(LOCATION, &format!("/v2/{name}/blobs/uploads/{id}"))
         .with(RANGE, &format!("0-{}", size.saturating_sub(1)))
         .with(UPLOAD, id)
 }
 
-fn unknown(id: &str) -> Answer {
-    let said = format!("upload {id} not found, or in use by another request");
-    Answer::refusal(StatusCode::NOT_FOUND, "BLOB_UPLOAD_UNKNOWN", &said)
+fn unknown(id: &str) -> PendingResponse {
+    let message = format!("upload {id} not found, or in use by another request");
+    PendingResponse::refusal(StatusCode::NOT_FOUND, "BLOB_UPLOAD_UNKNOWN", &message)
 }
 
-fn broken_off() -> Answer {
-    let said = "the body broke off";
-    Answer::refusal(StatusCode::BAD_REQUEST, "BLOB_UPLOAD_INVALID", said)
+fn incomplete_body() -> PendingResponse {
+    let message = "the request body is incomplete";
+    PendingResponse::refusal(StatusCode::BAD_REQUEST, "BLOB_UPLOAD_INVALID", message)
 }

@@ -54,7 +54,7 @@ async fn with_foreign_realm() -> (Bench, Registry) {
 async fn credentials_are_not_sent_to_foreign_token_server_without_tls(#[case] auth: AuthConfig) {
     let (bench, other) = with_foreign_realm().await;
     rejected(bench.pull(Some(auth)).await, Code::FailedPrecondition, "not sent there");
-    assert_eq!(other.seen(), []);
+    assert_eq!(other.requests(), []);
     bench.assert_nothing_left().await;
 }
 
@@ -62,7 +62,7 @@ async fn credentials_are_not_sent_to_foreign_token_server_without_tls(#[case] au
 async fn foreign_token_server_is_asked_without_credentials() {
     let (bench, other) = with_foreign_realm().await;
     assert_eq!(code(bench.pull(None).await), Code::Unauthenticated);
-    let seen = other.seen();
+    let seen = other.requests();
     assert!(!seen.is_empty() && seen.iter().all(|seen| !seen.authorized));
 }
 
@@ -80,7 +80,7 @@ async fn credentials_are_sent_to_foreign_token_server_with_tls() {
     let bench = Bench::with(registry, Runtime::with().config(&config)).await;
     // A token of the other server is not valid for this registry.
     assert_eq!(code(bench.pull(Some(password())).await), Code::Unauthenticated);
-    let seen = other.seen();
+    let seen = other.requests();
     assert!(!seen.is_empty() && seen.iter().all(|seen| seen.path == "/token"), "{seen:?}");
     assert!(seen.iter().all(|seen| seen.authorized), "{seen:?}");
 }
@@ -96,7 +96,7 @@ async fn credentials_do_not_follow_redirect_of_token_server(#[case] auth: AuthCo
     let bench = Bench::with(registry, Runtime::with()).await;
     bench.registry.fail(Fault::redirect(other.url()).on("/token"));
     assert_eq!(code(bench.pull(Some(auth)).await), Code::FailedPrecondition);
-    assert_eq!(other.seen(), []);
+    assert_eq!(other.requests(), []);
 }
 
 /// For example a vanity name that redirects to another registry, or a registry that redirects authenticated requests to a blob
@@ -114,8 +114,8 @@ async fn redirect_target_gets_anonymous_token(#[case] redirected: &str) {
     bench.pull(Some(password())).await.unwrap();
     assert_eq!(blobs_sent(&other), 3);
     // A password sent after the redirect would be in the challenged request or in the request for the token.
-    let seen = other.seen();
-    let is_of_image = |seen: &&registry::Seen| seen.path.starts_with("/v2/app/");
+    let seen = other.requests();
+    let is_of_image = |seen: &&registry::RecordedRequest| seen.path.starts_with("/v2/app/");
     assert!(!seen.iter().find(is_of_image).unwrap().authorized, "{seen:?}");
     let mut tokens = seen.iter().filter(|seen| seen.path == "/token").peekable();
     assert!(tokens.peek().is_some() && tokens.all(|seen| !seen.authorized), "{seen:?}");

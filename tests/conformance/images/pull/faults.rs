@@ -30,7 +30,7 @@ async fn interrupted_download_resumes_where_it_stopped() {
     bench.pull(None).await.unwrap();
     let ranges: Vec<u64> = bench
         .registry
-        .seen()
+        .requests()
         .iter()
         .filter_map(|seen| {
             seen.range.as_deref()?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()

@@ -38,7 +38,7 @@ async fn concurrent_pulls_fetch_each_blob_once() {
     assert_eq!(ids.len(), 2);
     let mut layers: Vec<String> = bench
         .registry
-        .seen()
+        .requests()
         .into_iter()
         .filter(|seen| seen.path.contains("/blobs/"))
         .map(|seen| seen.path)
@@ -94,7 +94,7 @@ async fn shared_pull_continues_for_second_client() {
         eventually(PATIENCE, "the second to ask", || async {
             let asked = bench
                 .registry
-                .seen()
+                .requests()
                 .iter()
                 .filter(|seen| seen.path.contains("/manifests/"))
                 .count();

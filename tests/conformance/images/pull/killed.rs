@@ -67,7 +67,8 @@ impl Parts {
     /// Waits until the pull has reached a step at which the registry delays it.
     async fn wait_for_step(&self, step: Step, bench: &Bench) {
         let store = bench.runtime.state_dir().join("images");
-        let asked = |part: &str| bench.registry.seen().iter().any(|seen| seen.path.contains(part));
+        let asked =
+            |part: &str| bench.registry.requests().iter().any(|seen| seen.path.contains(part));
         let unpacked = |file: &str| {
             fs::read_dir(store.join("tmp")).unwrap().flatten().any(|layer| {
                 let file = layer.path().join("fs").join(file);
@@ -85,7 +86,7 @@ impl Parts {
                 Step::LastBytes => unpacked("etc/own"),
                 Step::Named(..) => true,
             };
-            if there { Ok(()) } else { Err(bench.registry.seen()) }
+            if there { Ok(()) } else { Err(bench.registry.requests()) }
         })
         .await;
     }

@@ -22,7 +22,7 @@ async fn mirrors_are_tried_in_order() {
     let id = pull(&runtime, "example.com/app:1", None).await.unwrap();
     assert!(
         first
-            .seen()
+            .requests()
             .iter()
             .any(|seen| seen.path == "/v2/app/manifests/1" && seen.query == "ns=example.com")
     );

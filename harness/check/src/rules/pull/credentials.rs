@@ -157,7 +157,7 @@ async fn credentials_stay_with_registry(x: &Context) -> Verdict {
     elsewhere.add("moved")?;
     own.registry.fail(Fault::redirect(elsewhere.registry.url()).method("GET").on("/blobs/"));
     own.expect_pulled(&name, user()).await?;
-    let seen = elsewhere.registry.seen();
+    let seen = elsewhere.registry.requests();
     ensure(!seen.is_empty(), "the requests to the other host", "at least one", &seen)?;
     let with_credentials = seen.iter().filter(|request| request.authorized).count();
     equal("the number of requests with an Authorization header", &with_credentials, &0)
@@ -180,7 +180,7 @@ async fn sent_to_asking_host(x: &Context, repository: &str, named: bool) -> Verd
     if let Err(status) = own.pull(&name, auth).await {
         skip_on_connection_error(&status)?;
     }
-    let seen = elsewhere.registry.seen();
+    let seen = elsewhere.registry.requests();
     let got_requests = !seen.is_empty();
     ensure(got_requests, "the requests to the other host", "at least one", &seen)?;
     Ok(seen.iter().filter(|request| request.authorized).count())
@@ -213,7 +213,7 @@ async fn credentials_of_another_host_are_kept(x: &Context) -> Verdict {
         |host: &str| user().map(|auth| v1::AuthConfig { server_address: host.to_owned(), ..auth });
     let elsewhere = auth("https://registry.example");
     own.expect_refused("PullImage with credentials of another host", &name, elsewhere).await?;
-    let seen = own.registry.seen();
+    let seen = own.registry.requests();
     let with_credentials = seen.iter().filter(|request| request.authorized).count();
     equal("the number of requests with an Authorization header", &with_credentials, &0)?;
     own.expect_pulled(&name, auth(own.registry.url())).await

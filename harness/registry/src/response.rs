@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::fault::What;
+use super::fault::FaultKind;
 
 /// A body that hyper sends.
 pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -24,7 +24,7 @@ const CHUNK: usize = 256 * 1024;
 
 /// A response that has not been sent yet.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct PendingResponse {
     pub(super) status: StatusCode,
     headers: HeaderMap,
     content: Content,
@@ -39,7 +39,7 @@ enum Content {
     File(tokio::fs::File, u64, u64),
 }
 
-impl Answer {
+impl PendingResponse {
     /// A response without a body.
     pub(super) fn empty(status: StatusCode) -> Self {
         Self {
@@ -52,9 +52,9 @@ impl Answer {
 
     /// A response with a body of this media type.
     pub(super) fn bytes(media_type: &str, bytes: impl Into<Bytes>) -> Self {
-        let mut answer = Self::empty(StatusCode::OK).with(CONTENT_TYPE, media_type);
-        answer.content = Content::Bytes(bytes.into());
-        answer
+        let mut response = Self::empty(StatusCode::OK).with(CONTENT_TYPE, media_type);
+        response.content = Content::Bytes(bytes.into());
+        response
     }
 
     /// A JSON document.
@@ -65,16 +65,17 @@ impl Answer {
     /// An error in the form of the specification.
     pub(super) fn refusal(status: StatusCode, code: &str, message: &str) -> Self {
         let errors = json!({"errors": [{"code": code, "message": message, "detail": null}]});
-        let mut answer = Self::json(&errors);
-        answer.status = status;
-        answer
+        let mut response = Self::json(&errors);
+        response.status = status;
+        response
     }
 
     /// A part of a file.
     pub(super) fn file(file: tokio::fs::File, from: u64, length: u64) -> Self {
-        let mut answer = Self::empty(StatusCode::OK).with(CONTENT_TYPE, "application/octet-stream");
-        answer.content = Content::File(file, from, length);
-        answer
+        let mut response =
+            Self::empty(StatusCode::OK).with(CONTENT_TYPE, "application/octet-stream");
+        response.content = Content::File(file, from, length);
+        response
     }
 
     /// Adds a header, unless HTTP does not allow its value.
@@ -99,15 +100,16 @@ impl Answer {
     }
 
     /// Converts the response for hyper, and applies the fault.
-    pub(super) fn send(mut self, fault: Option<&What>) -> Response<Body> {
-        if let (Some(What::Lengthen), Content::Bytes(bytes)) = (fault, &self.content) {
+    pub(super) fn send(mut self, fault: Option<&FaultKind>) -> Response<Body> {
+        if let (Some(FaultKind::Lengthen), Content::Bytes(bytes)) = (fault, &self.content) {
             self.content = Content::Bytes([bytes, &b"\n"[..]].concat().into());
         }
-        let manner = Manner::of(fault);
-        let length = self.length().saturating_sub(manner.shorten);
+        let body_faults = BodyFaults::of(fault);
+        let length = self.length().saturating_sub(body_faults.shorten);
         let mut response = Response::new(if self.head {
             Full::default().map_err(|never| match never {}).boxed_unsync()
-        } else if matches!(self.content, Content::Bytes(_)) && manner == Manner::default() {
+        } else if matches!(self.content, Content::Bytes(_)) && body_faults == BodyFaults::default()
+        {
             match self.content {
                 Content::Bytes(bytes) => {
                     let full = Full::new(bytes);
@@ -117,7 +119,7 @@ impl Answer {
             }
         } else {
             let (sender, receiver) = mpsc::channel(2);
-            tasks::spawn(pump(self.content, length, manner, sender));
+            tasks::spawn(pump(self.content, length, body_faults, sender));
             StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync()
         });
         *response.status_mut() = self.status;
@@ -132,7 +134,7 @@ impl Answer {
 
 /// How a body is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Manner {
+struct BodyFaults {
     cut: Option<u64>,
     stall: Option<u64>,
     corrupt: bool,
@@ -141,34 +143,34 @@ struct Manner {
     slow: Option<u64>,
 }
 
-impl Manner {
-    fn of(fault: Option<&What>) -> Self {
-        let mut manner = Self::default();
+impl BodyFaults {
+    fn of(fault: Option<&FaultKind>) -> Self {
+        let mut body_faults = Self::default();
         match fault {
-            Some(What::Cut(bytes)) => manner.cut = Some(*bytes),
-            Some(What::Stall(bytes)) => manner.stall = Some(*bytes),
-            Some(What::Corrupt) => manner.corrupt = true,
-            Some(What::CorruptEnd) => manner.corrupt_end = true,
-            Some(What::Shorten(bytes)) => manner.shorten = *bytes,
-            Some(What::Slow(rate)) => manner.slow = Some(*rate),
+            Some(FaultKind::Cut(bytes)) => body_faults.cut = Some(*bytes),
+            Some(FaultKind::Stall(bytes)) => body_faults.stall = Some(*bytes),
+            Some(FaultKind::Corrupt) => body_faults.corrupt = true,
+            Some(FaultKind::CorruptEnd) => body_faults.corrupt_end = true,
+            Some(FaultKind::Shorten(bytes)) => body_faults.shorten = *bytes,
+            Some(FaultKind::Slow(rate)) => body_faults.slow = Some(*rate),
             Some(
-                What::Status(..)
-                | What::Redirect(_)
-                | What::Disconnect
-                | What::Delay(_)
-                | What::Lengthen,
+                FaultKind::Status(..)
+                | FaultKind::Redirect(_)
+                | FaultKind::Disconnect
+                | FaultKind::Delay(_)
+                | FaultKind::Lengthen,
             )
             | None => {}
         }
-        manner
+        body_faults
     }
 }
 
 type Sender = mpsc::Sender<io::Result<Frame<Bytes>>>;
 
 /// Reads the content and sends it, until the client disconnects.
-async fn pump(content: Content, length: u64, manner: Manner, sender: Sender) {
-    if let Err(error) = pump_all(content, length, manner, &sender).await {
+async fn pump(content: Content, length: u64, body_faults: BodyFaults, sender: Sender) {
+    if let Err(error) = pump_all(content, length, body_faults, &sender).await {
         // This fails if the client has disconnected.
         let _ = sender.send(Err(error)).await;
     }
@@ -177,7 +179,7 @@ async fn pump(content: Content, length: u64, manner: Manner, sender: Sender) {
 async fn pump_all(
     content: Content,
     length: u64,
-    manner: Manner,
+    body_faults: BodyFaults,
     sender: &Sender,
 ) -> io::Result<()> {
     let mut source: Box<dyn tokio::io::AsyncRead + Send + Unpin> = match content {
@@ -189,13 +191,13 @@ async fn pump_all(
         }
     };
     // At a limited rate, ten pieces a second.
-    let piece = manner.slow.map_or(CHUNK as u64, |rate| (rate / 10).clamp(1, CHUNK as u64));
+    let piece = body_faults.slow.map_or(CHUNK as u64, |rate| (rate / 10).clamp(1, CHUNK as u64));
     let mut sent = 0;
     while sent < length {
-        let limit = manner.cut.or(manner.stall).unwrap_or(u64::MAX);
+        let limit = body_faults.cut.or(body_faults.stall).unwrap_or(u64::MAX);
         let now = piece.min(length - sent).min(limit.saturating_sub(sent));
         if now == 0 {
-            if manner.cut.is_some() {
+            if body_faults.cut.is_some() {
                 // hyper drops unwritten bytes on an error, so give it time to write them.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 return Err(io::Error::other("a fault cuts the connection"));
@@ -210,17 +212,18 @@ async fn pump_all(
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        if let Some(byte) = buffer.first_mut().filter(|_| manner.corrupt && sent == 0) {
+        if let Some(byte) = buffer.first_mut().filter(|_| body_faults.corrupt && sent == 0) {
             *byte ^= 1;
         }
         sent += now;
-        if let Some(byte) = buffer.last_mut().filter(|_| manner.corrupt_end && sent == length) {
+        if let Some(byte) = buffer.last_mut().filter(|_| body_faults.corrupt_end && sent == length)
+        {
             *byte ^= 1;
         }
         if sender.send(Ok(Frame::data(buffer.freeze()))).await.is_err() {
             return Ok(());
         }
-        if manner.slow.is_some() {
+        if body_faults.slow.is_some() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
