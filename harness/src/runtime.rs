@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cri::v1;
 use nix::sys::signal::Signal;
-use proxy::{BadRules, Proxy, RuleSet};
+use proxy::{ParseRulesError, Proxy, RuleSet};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::unix::pipe;
 
@@ -61,7 +61,7 @@ pub enum StartError {
     },
     /// One of the rules for its faults is invalid.
     #[error("invalid faults")]
-    BadFaults(#[from] BadRules),
+    BadFaults(#[from] ParseRulesError),
     /// The tests' image cannot be pulled.
     #[error("failed to pull {}", fixture::image())]
     NoImage(#[source] Box<tonic::Status>),

@@ -208,10 +208,10 @@ mod tests {
     #[case::no_path("http://[::1]:1?secret", "http://[::1]:1")]
     #[case::two_lines("http://127.0.0.1:1/exec/secret\r\nX-Other: x", "http://127.0.0.1:1")]
     #[case::no_url("/exec/secret", "")]
-    fn invalid_url_error_omits_token(#[case] url: &str, #[case] told: &str) {
+    fn invalid_url_error_omits_token(#[case] url: &str, #[case] expected: &str) {
         let error = parts(url).err().map(|error| error.to_string());
         let error = error.unwrap_or_default();
-        assert!(error.contains(&format!("with {told:?} cannot")), "{error}");
+        assert!(error.contains(&format!("with {expected:?} cannot")), "{error}");
         assert!(!error.contains("secret"), "{error}");
     }
 }

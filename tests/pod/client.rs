@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent::cri::{LastLists, Lists};
 use harness::pod::Pod;
 use harness::{Node, PATIENCE, Runtime, fixture};
-use proxy::{Proxy, RecordedCall, SeenCall, lint};
+use proxy::{CallFacts, Proxy, RecordedCall, lint};
 
 use crate::support::{FOREVER, manifest, ready};
 
@@ -86,7 +86,8 @@ async fn agent_keeps_rules_for_clients_in_life_of_pods() {
     });
     let calls = tokio::time::timeout(PATIENCE, ended).await.unwrap();
     assert!(calls.iter().any(|call| call.method == "RemovePodSandbox"));
-    let seen: Vec<_> = calls.iter().map(|call| SeenCall::from(&RecordedCall::from(call))).collect();
+    let seen: Vec<_> =
+        calls.iter().map(|call| CallFacts::from(&RecordedCall::from(call))).collect();
     let findings: Vec<_> = lint(&seen).iter().map(ToString::to_string).collect();
     assert_eq!(findings, Vec::<String>::new());
 }

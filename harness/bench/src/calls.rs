@@ -10,16 +10,16 @@ use super::BenchError;
 use super::floor::Floor;
 use super::rows::{Key, Rows, Section, Unit};
 use super::target::Target;
-use super::target::{in_turns, turns};
+use super::target::{alternate, rotation};
 
 /// The first three calls of a lifecycle together, which are compared with the floor.
 const TO_RUNNING: &str = "from nothing to a running container";
 
 /// The durations of a lifecycle's calls, in order.
 #[derive(Debug, Default)]
-struct Life(Vec<(&'static str, Duration)>);
+struct Lifecycle(Vec<(&'static str, Duration)>);
 
-impl Life {
+impl Lifecycle {
     async fn call<T>(
         &mut self,
         target: &Target,
@@ -53,33 +53,33 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// Runs a pod with a container, gets its status, and removes it.
-async fn life(target: &Target) -> Result<Life, BenchError> {
+async fn lifecycle(target: &Target) -> Result<Lifecycle, BenchError> {
     let client = &target.client;
     let config = target.sandbox()?;
-    let mut life = Life::default();
+    let mut lifecycle = Lifecycle::default();
     let pod = Pod::run(client, config);
-    let pod = life.call(target, "RunPodSandbox", pod).await?;
+    let pod = lifecycle.call(target, "RunPodSandbox", pod).await?;
     let created = pod.create(target.forever());
-    let container = life.call(target, "CreateContainer", created).await?;
-    life.call(target, "StartContainer", client.start(&container)).await?;
-    life.call(target, "PodSandboxStatus", client.pod(&pod.id)).await?;
-    life.call(target, "ContainerStatus", client.container(&container)).await?;
+    let container = lifecycle.call(target, "CreateContainer", created).await?;
+    lifecycle.call(target, "StartContainer", client.start(&container)).await?;
+    lifecycle.call(target, "PodSandboxStatus", client.pod(&pod.id)).await?;
+    lifecycle.call(target, "ContainerStatus", client.container(&container)).await?;
     let pods = client.pods(v1::PodSandboxFilter::default());
-    life.call(target, "ListPodSandbox", pods).await?;
+    lifecycle.call(target, "ListPodSandbox", pods).await?;
     let containers = client.containers(v1::ContainerFilter::default());
-    life.call(target, "ListContainers", containers).await?;
-    life.call(target, "ImageStatus", client.image(target.image())).await?;
+    lifecycle.call(target, "ListContainers", containers).await?;
+    lifecycle.call(target, "ImageStatus", client.image(target.image())).await?;
     let exec = client.exec(&container, ["/bin/sh", "-c", ":"], 60);
-    life.call(target, "ExecSync", exec).await?;
-    life.call(target, "StopContainer", client.stop(&container, 0)).await?;
-    life.call(target, "RemoveContainer", client.remove(&container)).await?;
-    life.call(target, "StopPodSandbox", client.stop_pod(&pod.id)).await?;
-    life.call(target, "RemovePodSandbox", client.remove_pod(&pod.id)).await?;
-    Ok(life)
+    lifecycle.call(target, "ExecSync", exec).await?;
+    lifecycle.call(target, "StopContainer", client.stop(&container, 0)).await?;
+    lifecycle.call(target, "RemoveContainer", client.remove(&container)).await?;
+    lifecycle.call(target, "StopPodSandbox", client.stop_pod(&pod.id)).await?;
+    lifecycle.call(target, "RemovePodSandbox", client.remove_pod(&pod.id)).await?;
+    Ok(lifecycle)
 }
 
 /// Measures one lifecycle after the other, and the floor once a round.
-pub(super) async fn alone(
+pub(super) async fn measure_sequential(
     targets: &[Target],
     rounds: usize,
     mut floor: Option<&mut Floor>,
@@ -88,10 +88,10 @@ pub(super) async fn alone(
     let key = |name| Key::time(Section::Calls, name);
     // The first round is a warm-up.
     for round in 0..=rounds {
-        for subject in turns(targets.len(), round) {
-            let life = life(&targets[subject]).await?;
+        for subject in rotation(targets.len(), round) {
+            let lifecycle = lifecycle(&targets[subject]).await?;
             if round > 0 {
-                life.record(rows, subject, key);
+                lifecycle.record(rows, subject, key);
             }
         }
         if let Some(floor) = floor.as_deref_mut() {
@@ -107,12 +107,12 @@ pub(super) async fn alone(
     Ok(())
 }
 
-/// Measures whole lifecycles a second at each concurrency level. Each concurrent worker runs `lives` lifecycles, one after the
+/// Measures whole lifecycles a second at each concurrency level. Each concurrent worker runs `lifecycles` lifecycles, one after the
 /// other.
-pub(super) async fn at_once(
+pub(super) async fn measure_concurrent(
     targets: &[Target],
     levels: &[u32],
-    lives: u32,
+    lifecycles: u32,
     rounds: usize,
     rows: &mut Rows,
 ) -> Result<(), BenchError> {
@@ -125,8 +125,8 @@ pub(super) async fn at_once(
             for _ in 0..*level {
                 let target = target.clone();
                 workers.spawn(tasks::boxed(async move {
-                    for _ in 0..lives {
-                        life(&target).await?;
+                    for _ in 0..lifecycles {
+                        lifecycle(&target).await?;
                     }
                     Ok::<_, BenchError>(())
                 }));
@@ -135,9 +135,9 @@ pub(super) async fn at_once(
             let ended = workers.join_all().await;
             let seconds = began.elapsed().as_secs_f64();
             ended.into_iter().collect::<Result<(), _>>()?;
-            Ok(f64::from(level * lives) / seconds)
+            Ok(f64::from(level * lifecycles) / seconds)
         };
-        in_turns(targets, rounds, measure, |subject, sample| {
+        alternate(targets, rounds, measure, |subject, sample| {
             rows.add(key, subject, sample);
         })
         .await?;
@@ -146,7 +146,7 @@ pub(super) async fn at_once(
 }
 
 /// Measures lifecycles while different numbers of other pods run. The others stay until the last number is measured.
-pub(super) async fn beside(
+pub(super) async fn measure_beside_pods(
     targets: &[Target],
     sizes: &[usize],
     rounds: usize,
@@ -158,13 +158,13 @@ pub(super) async fn beside(
         say(&format!("{}: {size} pods", Section::Growth.title()));
         for (target, others) in targets.iter().zip(&mut others) {
             while others.len() < *size {
-                others.push(target.resident().await?);
+                others.push(target.start_pod().await?);
             }
         }
         let key = |name| Key::time(Section::Growth, name).at(*size as u64);
-        let measure = async |_, target: &Target| life(target).await;
-        in_turns(targets, rounds, measure, |subject, life: Life| {
-            life.record(rows, subject, key);
+        let measure = async |_, target: &Target| lifecycle(target).await;
+        alternate(targets, rounds, measure, |subject, lifecycle: Lifecycle| {
+            lifecycle.record(rows, subject, key);
         })
         .await?;
     }

@@ -11,7 +11,7 @@ const FACTOR_OF_FEW: f64 = 1.5;
 
 /// How a row changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Course {
+pub enum Trend {
     /// Faster, or smaller.
     Better,
     /// No significant difference.
@@ -36,7 +36,7 @@ pub struct Change {
     /// The later median.
     pub after: Interval,
     /// The kind of change.
-    pub course: Course,
+    pub trend: Trend,
 }
 
 /// The comparison of two benchmarks.
@@ -45,7 +45,7 @@ pub struct Comparison {
     /// The rows that both have, in the order of the later benchmark.
     pub changes: Vec<Change>,
     /// The numbers of rows that only the earlier and only the later benchmark has.
-    pub alone: [usize; 2],
+    pub unmatched: [usize; 2],
     /// How much longer the kernel alone took in the later benchmark: the median over the rows, as a factor.
     pub pace: Option<f64>,
 }
@@ -55,7 +55,7 @@ impl Comparison {
     #[must_use]
     pub fn is_worse(&self) -> bool {
         let mut changes = self.changes.iter();
-        changes.any(|change| change.course == Course::Worse)
+        changes.any(|change| change.trend == Trend::Worse)
     }
 }
 
@@ -74,13 +74,13 @@ pub fn compare(before: &Report, after: &Report) -> Comparison {
         changes.extend(change(earlier, row));
     }
     let (first, last): (Vec<f64>, Vec<f64>) = floors.into_iter().unzip();
-    let alone = |rows: &[Row], others: &[Row]| {
+    let unmatched = |rows: &[Row], others: &[Row]| {
         let found = |row: &&Row| others.iter().any(|other| is_same(other, row));
         rows.iter().filter(|row| !found(row)).count()
     };
     Comparison {
         changes,
-        alone: [alone(&before.rows, &after.rows), alone(&after.rows, &before.rows)],
+        unmatched: [unmatched(&before.rows, &after.rows), unmatched(&after.rows, &before.rows)],
         pace: ratio(&last, &first).map(|pace| pace.p50),
     }
 }
@@ -109,10 +109,10 @@ fn change(before: &Row, after: &Row) -> Option<Change> {
         unit: after.unit,
         before: old,
         after: new,
-        course: match (grew, fell) {
-            (false, false) => Course::Same,
-            (grew, _) if grew == more_is_better => Course::Better,
-            _ => Course::Worse,
+        trend: match (grew, fell) {
+            (false, false) => Trend::Same,
+            (grew, _) if grew == more_is_better => Trend::Better,
+            _ => Trend::Worse,
         },
     })
 }
@@ -155,30 +155,30 @@ mod tests {
     }
 
     #[rstest]
-    #[case::same(Unit::Milliseconds, near(2.0), near(2.0), Course::Same)]
-    #[case::slower(Unit::Milliseconds, near(2.0), near(3.0), Course::Worse)]
-    #[case::faster(Unit::Milliseconds, near(3.0), near(2.0), Course::Better)]
-    #[case::little(Unit::Milliseconds, near(2.0), near(2.1), Course::Same)]
-    #[case::more_a_second(Unit::PodsPerSecond, near(2.0), near(3.0), Course::Better)]
-    #[case::fewer_a_second(Unit::MegabytesPerSecond, near(3.0), near(2.0), Course::Worse)]
-    #[case::more_memory(Unit::Kibibytes, near(2.0), near(3.0), Course::Worse)]
-    #[case::wide(Unit::Milliseconds, vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], near(5.0), Course::Same)]
-    #[case::one_round(Unit::Milliseconds, vec![2.0], near(2.9), Course::Same)]
-    #[case::one_round_and_far(Unit::Milliseconds, vec![2.0], near(3.1), Course::Worse)]
-    fn course_is_that_of_medians(
+    #[case::same(Unit::Milliseconds, near(2.0), near(2.0), Trend::Same)]
+    #[case::slower(Unit::Milliseconds, near(2.0), near(3.0), Trend::Worse)]
+    #[case::faster(Unit::Milliseconds, near(3.0), near(2.0), Trend::Better)]
+    #[case::little(Unit::Milliseconds, near(2.0), near(2.1), Trend::Same)]
+    #[case::more_a_second(Unit::PodsPerSecond, near(2.0), near(3.0), Trend::Better)]
+    #[case::fewer_a_second(Unit::MegabytesPerSecond, near(3.0), near(2.0), Trend::Worse)]
+    #[case::more_memory(Unit::Kibibytes, near(2.0), near(3.0), Trend::Worse)]
+    #[case::wide(Unit::Milliseconds, vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], near(5.0), Trend::Same)]
+    #[case::one_round(Unit::Milliseconds, vec![2.0], near(2.9), Trend::Same)]
+    #[case::one_round_and_far(Unit::Milliseconds, vec![2.0], near(3.1), Trend::Worse)]
+    fn trend_follows_medians(
         #[case] unit: Unit,
         #[case] before: Vec<f64>,
         #[case] after: Vec<f64>,
-        #[case] expected: Course,
+        #[case] expected: Trend,
     ) {
         let of = |samples: &[f64]| report(vec![row("a", unit, samples, &[])]);
         let found = compare(&of(&before), &of(&after));
-        assert_eq!(found.changes[0].course, expected);
-        assert_eq!(found.is_worse(), expected == Course::Worse);
+        assert_eq!(found.changes[0].trend, expected);
+        assert_eq!(found.is_worse(), expected == Trend::Worse);
     }
 
     #[test]
-    fn rows_of_one_benchmark_alone_are_counted_and_the_pace_is_that_of_the_kernel() {
+    fn unmatched_rows_are_counted_and_pace_is_ratio_of_floors() {
         let unit = Unit::Milliseconds;
         let before = report(vec![
             row("a", unit, &near(1.0), &near(4.0)),
@@ -191,7 +191,7 @@ mod tests {
         ]);
         let found = compare(&before, &after);
         assert_eq!(found.changes.len(), 1);
-        assert_eq!(found.alone, [1, 2]);
+        assert_eq!(found.unmatched, [1, 2]);
         assert!((found.pace.unwrap() - 2.0).abs() < 0.01, "{found:?}");
     }
 }

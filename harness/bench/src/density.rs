@@ -9,7 +9,7 @@ use super::BenchError;
 use super::processes::{Process, started};
 use super::rows::{Key, Rows, Section, Unit};
 use super::target::Target;
-use super::target::turns;
+use super::target::rotation;
 
 /// Runs pods of one container each, and measures their memory. The other endpoint runs no such pods at the same time.
 pub(super) async fn measure(
@@ -21,7 +21,7 @@ pub(super) async fn measure(
 ) -> Result<(), BenchError> {
     // There is no warm-up round: each round starts with an uncounted pod, which starts the processes that all pods share.
     for round in 0..rounds {
-        for subject in turns(targets.len(), round) {
+        for subject in rotation(targets.len(), round) {
             let target = &targets[subject];
             let daemon = match daemon(target) {
                 Ok(daemon) => daemon,
@@ -66,7 +66,7 @@ fn daemon(target: &Target) -> Result<u32, String> {
 }
 
 async fn memory(target: &Target, daemon: u32, pods: usize) -> Result<Memory, BenchError> {
-    let first = target.resident().await?;
+    let first = target.start_pod().await?;
     let before: BTreeSet<u32> = processes().iter().map(|process| process.pid).collect();
     let of_daemon = |pid| {
         pss(pid).map_err(|source| BenchError::Io {
@@ -77,14 +77,14 @@ async fn memory(target: &Target, daemon: u32, pods: usize) -> Result<Memory, Ben
     let at_first = of_daemon(daemon)?;
     let mut all = vec![first];
     for _ in 0..pods {
-        all.push(target.resident().await?);
+        all.push(target.start_pod().await?);
     }
     let new = started(&before, &processes(), daemon);
     // A process that has exited in the meantime uses no memory.
-    let theirs = new.iter().map(|pid| pss(*pid).unwrap_or(0)).sum();
+    let of_pods = new.iter().map(|pid| pss(*pid).unwrap_or(0)).sum();
     let now = of_daemon(daemon)?;
     target.remove(&all).await?;
-    Ok(Memory { processes: theirs, growth: now.saturating_sub(at_first), daemon: now })
+    Ok(Memory { processes: of_pods, growth: now.saturating_sub(at_first), daemon: now })
 }
 
 /// All processes. The mount namespaces of other users' processes are not readable; these count as not contained.

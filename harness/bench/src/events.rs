@@ -13,7 +13,7 @@ use tonic::Code;
 use super::BenchError;
 use super::rows::{Key, Rows, Section};
 use super::target::Target;
-use super::target::in_turns;
+use super::target::alternate;
 
 /// A received event.
 struct Arrival {
@@ -60,7 +60,7 @@ pub(super) async fn measure(
         target.remove(&[pod]).await?;
         Ok(Some([(Started, started), (Stopped, stopped)]))
     };
-    in_turns(targets, rounds, sample, |subject, ages| {
+    alternate(targets, rounds, sample, |subject, ages| {
         for (kind, age) in ages.into_iter().flatten() {
             let key = Key::time(Section::Events, kind.as_str_name());
             rows.add(key, subject, age);

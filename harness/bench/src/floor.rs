@@ -58,12 +58,12 @@ impl Floor {
         self.to.write_all(b"\n")?;
         let mut line = String::new();
         self.from.read_line(&mut line)?;
-        answer(&line).map_err(io::Error::other)
+        parse_reply(&line).map_err(io::Error::other)
     }
 }
 
 /// The duration in the helper's answer, or its error.
-fn answer(line: &str) -> Result<Duration, String> {
+fn parse_reply(line: &str) -> Result<Duration, String> {
     match line.trim_end() {
         "" => Err("the helper ended".to_owned()),
         line => match line.parse() {
@@ -210,6 +210,6 @@ mod tests {
         #[case] line: &str,
         #[case] expected: Result<Duration, String>,
     ) {
-        assert_eq!(answer(line), expected);
+        assert_eq!(parse_reply(line), expected);
     }
 }

@@ -55,7 +55,7 @@ use tonic::Status;
 
 pub use floor::{COMMAND as FLOOR_COMMAND, NETWORK as FLOOR_NETWORK, serve as serve_floor};
 pub use options::{Effort, Endpoint, Options};
-pub use rows::{Machine, NoSuchSection, Report, Row, Section, Subject, Unit};
+pub use rows::{Machine, Report, Row, Section, Subject, Unit, UnknownSection};
 pub use run::bench;
 pub use statistics::{Interval, Summary, ratio, summary};
 

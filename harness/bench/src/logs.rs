@@ -11,7 +11,7 @@ use tokio::time::{interval, timeout};
 use super::BenchError;
 use super::rows::{Key, Rows, Section, Unit};
 use super::target::Target;
-use super::target::in_turns;
+use super::target::alternate;
 
 /// The length of a line with its newline.
 const LINE: usize = 100;
@@ -37,7 +37,7 @@ pub(super) async fn measure(
         let time = write(target, &script).await?;
         Ok((lines * LINE) as f64 / 1e6 / time.as_secs_f64())
     };
-    in_turns(targets, rounds, sample, |subject, sample| {
+    alternate(targets, rounds, sample, |subject, sample| {
         rows.add(key, subject, sample);
     })
     .await

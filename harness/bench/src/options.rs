@@ -55,7 +55,7 @@ pub struct Effort {
     /// The concurrency levels for [`Section::Throughput`].
     pub levels: Vec<u32>,
     /// The number of lifecycles for each concurrent worker.
-    pub lives: u32,
+    pub lifecycles: u32,
     /// The number of lines that a container writes for [`Section::Logs`].
     pub lines: usize,
     /// Whether the images of [`Section::Pulls`] are small.
@@ -71,7 +71,7 @@ impl Effort {
             sizes: vec![10, 100],
             pods: 50,
             levels: vec![1, 2, 4, 8, 16],
-            lives: 4,
+            lifecycles: 4,
             lines: 320_000,
             small_images: false,
         }
@@ -85,7 +85,7 @@ impl Effort {
             sizes: vec![2, 4],
             pods: 2,
             levels: vec![1, 2],
-            lives: 1,
+            lifecycles: 1,
             lines: 10_000,
             small_images: true,
         }

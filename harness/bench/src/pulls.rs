@@ -8,7 +8,7 @@ use harness::fixture_image::Layer;
 use super::BenchError;
 use super::rows::{Key, Rows, Section};
 use super::target::Target;
-use super::target::in_turns;
+use super::target::alternate;
 
 /// An image.
 struct Shape {
@@ -78,7 +78,7 @@ pub(super) async fn measure(
             target.call("RemoveImage", target.client.remove_image(&name)).await?;
             Ok(took.as_secs_f64() * 1e3)
         };
-        in_turns(targets, rounds, sample, |subject, sample| {
+        alternate(targets, rounds, sample, |subject, sample| {
             rows.add(Key::time(Section::Pulls, shape.name), subject, sample);
         })
         .await?;

@@ -84,14 +84,14 @@ impl Section {
 /// A word that names no section.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no section is named {0:?}: choose from {all}", all = Section::ALL.map(Section::name).join(", "))]
-pub struct NoSuchSection(String);
+pub struct UnknownSection(String);
 
 impl FromStr for Section {
-    type Err = NoSuchSection;
+    type Err = UnknownSection;
 
-    fn from_str(name: &str) -> Result<Self, NoSuchSection> {
+    fn from_str(name: &str) -> Result<Self, UnknownSection> {
         let found = Self::ALL.into_iter().find(|section| section.name() == name);
-        found.ok_or_else(|| NoSuchSection(name.to_owned()))
+        found.ok_or_else(|| UnknownSection(name.to_owned()))
     }
 }
 

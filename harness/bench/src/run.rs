@@ -18,7 +18,7 @@ use super::target::Target;
 use super::{calls, density, events, logs, pulls, startup};
 
 /// The time limit of the first Version call.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(10);
 /// How long pending calls may take after an interrupt.
 const GRACE: Duration = Duration::from_secs(30);
 /// The time limit of the cleanup at the end: the removal of a thousand pods takes a minute.
@@ -57,7 +57,7 @@ pub async fn bench(
     let before = load();
     let mut runtimes = Vec::new();
     for endpoint in &options.endpoints {
-        let limit = options.deadline.min(FIRST_ANSWER);
+        let limit = options.deadline.min(START_LIMIT);
         runtimes.push(unless_interrupted(connect(endpoint, limit), &interrupt).await??);
     }
     for runtime in &runtimes {
@@ -92,8 +92,8 @@ pub async fn bench(
     run.remove();
     match measured {
         Err(BenchError::Interrupted) if !results.rows.rows.is_empty() => {
-            let told = "interrupted: only what was measured before is shown";
-            results.failures.push(told.to_owned());
+            let note = "interrupted: only what was measured before is shown";
+            results.failures.push(note.to_owned());
         }
         measured => measured?,
     }
@@ -251,12 +251,14 @@ async fn measure_section(
         }
         Section::Calls => {
             let mut floor = start_floor(options, notes)?;
-            calls::alone(targets, effort.rounds, floor.as_mut(), rows).await
+            calls::measure_sequential(targets, effort.rounds, floor.as_mut(), rows).await
         }
         Section::Throughput => {
-            calls::at_once(targets, &effort.levels, effort.lives, few, rows).await
+            calls::measure_concurrent(targets, &effort.levels, effort.lifecycles, few, rows).await
         }
-        Section::Growth => calls::beside(targets, &effort.sizes, some, rows, say).await,
+        Section::Growth => {
+            calls::measure_beside_pods(targets, &effort.sizes, some, rows, say).await
+        }
         Section::Density => density::measure(targets, effort.pods, few, rows, notes).await,
         Section::Events => events::measure(targets, some, rows, notes).await,
         Section::Pulls => pulls::measure(targets, images, effort.small_images, few, rows).await,

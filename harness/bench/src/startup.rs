@@ -56,7 +56,7 @@ async fn start_once(crib: &Path, place: &PathBuf) -> Result<Duration, BenchError
         .stdout(Stdio::piped());
     let began = Instant::now();
     let mut daemon = command.spawn().map_err(io("start crib runtime"))?;
-    let answered = timeout(LIMIT, first_answer(&mut daemon, &socket)).await;
+    let answered = timeout(LIMIT, wait_for_version(&mut daemon, &socket)).await;
     let took = began.elapsed();
     drop(daemon.stdin.take());
     let ended = timeout(LIMIT, daemon.wait()).await;
@@ -73,7 +73,7 @@ async fn start_once(crib: &Path, place: &PathBuf) -> Result<Duration, BenchError
 }
 
 /// Waits until the daemon listens and responds.
-async fn first_answer(daemon: &mut Child, socket: &Path) -> Result<(), BenchError> {
+async fn wait_for_version(daemon: &mut Child, socket: &Path) -> Result<(), BenchError> {
     let doing = io("read the first line of crib runtime");
     let output = daemon.stdout.take();
     let output = output.ok_or_else(|| doing(std::io::ErrorKind::BrokenPipe.into()))?;

@@ -137,7 +137,7 @@ impl Target {
     }
 
     /// Runs a pod with a container that runs until it is stopped.
-    pub(super) async fn resident(&self) -> Result<Pod, BenchError> {
+    pub(super) async fn start_pod(&self) -> Result<Pod, BenchError> {
         let pod = self.pod().await?;
         let container = self.call("CreateContainer", pod.create(self.forever())).await?;
         self.call("StartContainer", self.client.start(&container)).await?;
@@ -169,19 +169,19 @@ impl Target {
 }
 
 /// The order of the endpoints in a round: the first place rotates.
-pub(super) fn turns(endpoints: usize, round: usize) -> impl Iterator<Item = usize> {
+pub(super) fn rotation(endpoints: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..endpoints).map(move |place| (place + round) % endpoints.max(1))
 }
 
 /// Measures each endpoint once a round, and records the samples. One round before is a warm-up, and is not recorded.
-pub(super) async fn in_turns<T>(
+pub(super) async fn alternate<T>(
     targets: &[Target],
     rounds: usize,
     mut measure: impl AsyncFnMut(usize, &Target) -> Result<T, BenchError>,
     mut record: impl FnMut(usize, T),
 ) -> Result<(), BenchError> {
     for round in 0..=rounds {
-        for subject in turns(targets.len(), round) {
+        for subject in rotation(targets.len(), round) {
             let target = &targets[subject];
             target.check_interrupt()?;
             let sample = measure(subject, target).await?;
@@ -197,18 +197,18 @@ pub(super) async fn in_turns<T>(
 mod tests {
     use rstest::rstest;
 
-    use super::turns;
+    use super::rotation;
 
     #[rstest]
     #[case::one(1, 7, &[0])]
     #[case::first_round(2, 0, &[0, 1])]
     #[case::second_round(2, 1, &[1, 0])]
     #[case::none(0, 3, &[])]
-    fn endpoints_take_turns(
+    fn endpoints_rotate_each_round(
         #[case] endpoints: usize,
         #[case] round: usize,
         #[case] expected: &[usize],
     ) {
-        assert_eq!(turns(endpoints, round).collect::<Vec<_>>(), expected);
+        assert_eq!(rotation(endpoints, round).collect::<Vec<_>>(), expected);
     }
 }

@@ -57,18 +57,18 @@ pub(super) fn connect(host: Option<&Host>) -> io::Result<()> {
     attribute(&mut link, nix::libc::IFLA_IFNAME, b"eth0\0");
     attribute(&mut link, nix::libc::IFLA_LINKINFO, &about);
     let new = nix::libc::NLM_F_CREATE | nix::libc::NLM_F_EXCL;
-    ask(&socket, &message(nix::libc::RTM_NEWLINK, new, &link))?;
+    send_request(&socket, &message(nix::libc::RTM_NEWLINK, new, &link))?;
     // An end can go up only when it has a peer.
     let mut up = interface(UP);
     attribute(&mut up, nix::libc::IFLA_IFNAME, name.as_bytes());
     let at = host.map_or(&socket, |host| &host.socket);
-    ask(at, &message(nix::libc::RTM_NEWLINK, 0, &up))?;
+    send_request(at, &message(nix::libc::RTM_NEWLINK, 0, &up))?;
     let index = nix::net::if_::if_nametoindex("eth0")?;
     let mut address = vec![nix::libc::AF_INET as u8, PREFIX, 0, 0];
     address.extend(index.to_ne_bytes());
     attribute(&mut address, nix::libc::IFA_LOCAL, &ADDRESS);
     attribute(&mut address, nix::libc::IFA_ADDRESS, &ADDRESS);
-    ask(&socket, &message(nix::libc::RTM_NEWADDR, new, &address))
+    send_request(&socket, &message(nix::libc::RTM_NEWADDR, new, &address))
 }
 
 fn netlink() -> io::Result<OwnedFd> {
@@ -77,7 +77,7 @@ fn netlink() -> io::Result<OwnedFd> {
     Ok(socket(family, SockType::Raw, flags, protocol)?)
 }
 
-fn ask(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
+fn send_request(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
     send(socket.as_raw_fd(), request, MsgFlags::empty())?;
     let mut answer = [0; 1024];
     let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;

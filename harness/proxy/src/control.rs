@@ -29,7 +29,7 @@ use super::rules::{RuleState, Rules};
 /// The maximum length of a request line, with its newline.
 const MAX_LINE: usize = 64 << 10;
 /// The maximum length of a response line, which lists all rules.
-const MAX_ANSWER: usize = 64 << 20;
+const MAX_RESPONSE: usize = 64 << 20;
 /// The timeout of a request, as for calls of client commands.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -64,7 +64,7 @@ pub enum Request {
 /// A proxy's response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Answer {
+enum ControlResponse {
     Rules { rules: Vec<RuleState> },
     Error { error: String },
 }
@@ -125,21 +125,23 @@ impl Drop for Control {
 ///
 /// # Errors
 /// The proxy does not respond, or refuses the request: see [`ControlError`].
-pub async fn ask(path: &Path, request: &Request) -> Result<Vec<RuleState>, ControlError> {
+pub async fn send_request(path: &Path, request: &Request) -> Result<Vec<RuleState>, ControlError> {
     let io = |source| ControlError::Io { path: path.to_owned(), source };
-    let answered = tokio::time::timeout(TIMEOUT, exchange(path, &line(request))).await;
-    let answered = answered.unwrap_or_else(|_| {
+    let response = tokio::time::timeout(TIMEOUT, exchange(path, &line(request))).await;
+    let response = response.unwrap_or_else(|_| {
         let why = format!("no answer within {} s", TIMEOUT.as_secs());
         Err(io::Error::new(io::ErrorKind::TimedOut, why))
     });
-    match answered.map_err(io)? {
-        Answer::Rules { rules } => Ok(rules),
-        Answer::Error { error } => Err(ControlError::Refused { path: path.to_owned(), why: error }),
+    match response.map_err(io)? {
+        ControlResponse::Rules { rules } => Ok(rules),
+        ControlResponse::Error { error } => {
+            Err(ControlError::Refused { path: path.to_owned(), why: error })
+        }
     }
 }
 
 /// Sends a line, and reads the response line.
-async fn exchange(path: &Path, request: &[u8]) -> io::Result<Answer> {
+async fn exchange(path: &Path, request: &[u8]) -> io::Result<ControlResponse> {
     // The proxy would close the connection, perhaps before its response is read.
     if request.len() > MAX_LINE {
         let why = format!("the request has more than {} KiB", MAX_LINE >> 10);
@@ -148,11 +150,11 @@ async fn exchange(path: &Path, request: &[u8]) -> io::Result<Answer> {
     let mut stream = UnixStream::connect(path).await?;
     stream.write_all(request).await?;
     stream.shutdown().await?;
-    let Some(answer) = read_line(&mut BufReader::new(stream), MAX_ANSWER).await? else {
-        let why = format!("the answer has more than {} MiB", MAX_ANSWER >> 20);
+    let Some(response) = read_line(&mut BufReader::new(stream), MAX_RESPONSE).await? else {
+        let why = format!("the response has more than {} MiB", MAX_RESPONSE >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     };
-    serde_json::from_slice(&answer).map_err(io::Error::other)
+    serde_json::from_slice(&response).map_err(io::Error::other)
 }
 
 /// The next line with its newline, or the rest of the stream; `None` if it is longer than `most`.
@@ -181,21 +183,21 @@ async fn serve(stream: UnixStream, rules: Rules) {
         let Ok(request) = read_line(&mut read, MAX_LINE).await else {
             return;
         };
-        let (answer, is_last) = match request {
+        let (response, is_last) = match request {
             Some(request) if request.is_empty() => return,
-            Some(request) => (answer(&request, &rules), false),
+            Some(request) => (respond(&request, &rules), false),
             None => {
                 let error = format!("the line has more than {} KiB", MAX_LINE >> 10);
-                (Answer::Error { error }, true)
+                (ControlResponse::Error { error }, true)
             }
         };
-        if write.write_all(&line(&answer)).await.is_err() || is_last {
+        if write.write_all(&line(&response)).await.is_err() || is_last {
             return;
         }
     }
 }
 
-fn answer(request: &[u8], rules: &Rules) -> Answer {
+fn respond(request: &[u8], rules: &Rules) -> ControlResponse {
     let changed = match serde_json::from_slice(request) {
         Ok(Request::List {}) => Ok(()),
         Ok(Request::On { rule }) => rules.switch(&rule, true).map_err(|e| e.to_string()),
@@ -208,8 +210,8 @@ fn answer(request: &[u8], rules: &Rules) -> Answer {
         Err(error) => Err(format!("invalid request: {error}")),
     };
     match changed {
-        Ok(()) => Answer::Rules { rules: rules.list() },
-        Err(error) => Answer::Error { error },
+        Ok(()) => ControlResponse::Rules { rules: rules.list() },
+        Err(error) => ControlResponse::Error { error },
     }
 }
 
@@ -225,29 +227,30 @@ mod tests {
         let control = Control::listen(&path, &rules).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let listed = ask(&path, &Request::List {}).await.unwrap();
+        let listed = send_request(&path, &Request::List {}).await.unwrap();
         assert_eq!(listed, rules.list());
         assert!(!listed[0].on);
         let slow = || "slow".to_owned();
-        let on = ask(&path, &Request::On { rule: slow() }).await.unwrap();
+        let on = send_request(&path, &Request::On { rule: slow() }).await.unwrap();
         assert!(on[0].on && rules.list()[0].on);
-        let off = ask(&path, &Request::Off { rule: slow() }).await.unwrap();
+        let off = send_request(&path, &Request::Off { rule: slow() }).await.unwrap();
         assert!(!off[0].on);
         let rule = "quick".to_owned();
-        let error = ask(&path, &Request::On { rule }).await.unwrap_err();
+        let error = send_request(&path, &Request::On { rule }).await.unwrap_err();
         let text = error.to_string();
         assert!(text.ends_with("no rule is named \"quick\"; the rules are: slow, 2"), "{text}");
         let rule = "odd: Version answer ABORTED".to_owned();
-        let added = ask(&path, &Request::Add { rule }).await.unwrap();
+        let added = send_request(&path, &Request::Add { rule }).await.unwrap();
         assert_eq!(added.last().unwrap().name, "odd");
-        let error =
-            ask(&path, &Request::Add { rule: "Version hagn".to_owned() }).await.unwrap_err();
+        let error = send_request(&path, &Request::Add { rule: "Version hagn".to_owned() })
+            .await
+            .unwrap_err();
         let text = error.to_string();
         assert!(
             text.contains("invalid rule: ") && text.contains("did you mean \"hang\"?"),
             "{text}"
         );
-        let left = ask(&path, &Request::Remove { rule: "odd".to_owned() }).await.unwrap();
+        let left = send_request(&path, &Request::Remove { rule: "odd".to_owned() }).await.unwrap();
         assert_eq!(left.len(), 2);
         drop(control);
         assert!(!path.exists());
@@ -274,7 +277,7 @@ mod tests {
         assert!(answers[0].starts_with("{\"rules\":"), "{answers:?}");
         assert_eq!(answers[1], "{\"error\":\"the line has more than 64 KiB\"}");
         let rule = "x".repeat(MAX_LINE);
-        let error = ask(&path, &Request::Add { rule }).await.unwrap_err();
+        let error = send_request(&path, &Request::Add { rule }).await.unwrap_err();
         assert_eq!(cause(&error), "the request has more than 64 KiB");
     }
 
@@ -287,7 +290,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("c.sock");
         let _listener = UnixListener::bind(&path).unwrap();
-        let error = ask(&path, &Request::List {}).await.unwrap_err();
+        let error = send_request(&path, &Request::List {}).await.unwrap_err();
         assert_eq!(cause(&error), "no answer within 10 s");
     }
 
@@ -308,7 +311,7 @@ mod tests {
         let requests: [&[u8]; 6] =
             [b"", b"{}", b"{\"do\": \"dance\"}", b"{\"do\": \"on\"}", b"[1]", b"\xff"];
         for request in requests {
-            let Answer::Error { error } = answer(request, &rules) else {
+            let ControlResponse::Error { error } = respond(request, &rules) else {
                 panic!("{}", String::from_utf8_lossy(request));
             };
             assert!(error.starts_with("invalid request: "), "{error}");

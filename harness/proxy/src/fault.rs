@@ -58,7 +58,7 @@ use cursor::{Cursor, Problem, excerpt, suggestion};
 
 pub(super) use action::{Action, Status};
 pub(super) use condition::{Condition, Side};
-pub use set::{BadRules, RuleSet};
+pub use set::{ParseRulesError, RuleSet};
 
 /// A fault of a runtime.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,7 +83,7 @@ pub(super) struct CallFault {
 /// Why a text is not a valid fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid fault {text:?}, column {column}: {why}")]
-pub struct BadFault {
+pub struct ParseFaultError {
     text: String,
     /// The character, beginning with 1.
     pub(super) column: usize,
@@ -122,12 +122,12 @@ impl CallFault {
 }
 
 impl FromStr for Fault {
-    type Err = BadFault;
+    type Err = ParseFaultError;
 
-    fn from_str(text: &str) -> Result<Self, BadFault> {
+    fn from_str(text: &str) -> Result<Self, ParseFaultError> {
         parse(text).map_err(|problem| {
             let before = text.get(..problem.at).unwrap_or(text);
-            BadFault {
+            ParseFaultError {
                 text: excerpt(text).into_owned(),
                 column: before.chars().count() + 1,
                 why: problem.why,
@@ -138,7 +138,7 @@ impl FromStr for Fault {
 
 fn parse(text: &str) -> Result<Fault, Problem> {
     let mut cursor = Cursor::new(text);
-    let is_on = !cursor.takes_word("off");
+    let is_on = !cursor.consume_word("off");
     let name = rule_name(&mut cursor);
     let methods = methods(&mut cursor)?;
     let (schedule, messages) = schedule(&mut cursor)?;
@@ -180,7 +180,7 @@ fn methods(cursor: &mut Cursor<'_>) -> Result<Vec<MethodDescriptor>, Problem> {
             let why = format!("the CRI has no call {:?}{similar}", excerpt(name));
             return Err(Problem { at, why });
         }
-        if !cursor.takes(",") {
+        if !cursor.consume(",") {
             return Ok(chosen);
         }
     }
@@ -246,7 +246,7 @@ fn call_fault(
     method: MethodDescriptor,
     messages: Messages,
 ) -> Result<CallFault, Problem> {
-    let condition = match cursor.takes_word("if") {
+    let condition = match cursor.consume_word("if") {
         true => Some(Condition::parse(cursor, &method)?),
         false => None,
     };

@@ -9,14 +9,14 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use super::answers::{answer, empty, head, success, with_trailers};
 use super::body::{Forwarded, whole};
 use super::fault::{Action, Side, Status};
 use super::faulty_body::FaultyBody;
 use super::frames::{Frame, Frames};
 use super::json;
+use super::responses::{empty, error_response, head, success, with_trailers};
 use super::rule_in_call::RuleInCall;
-use super::rules::{CallRule, KeptAnswer};
+use super::rules::{CachedResponse, CallRule};
 use super::throttled::Throttled;
 
 /// The rules that may apply to one call.
@@ -31,9 +31,9 @@ pub(super) struct CallFaults {
 }
 
 /// The result of the rules that apply before the runtime receives the call.
-pub(super) enum Passed {
-    On(Request<Forwarded>),
-    Answered { status: Status, message: Option<Frame>, response: Response<Forwarded> },
+pub(super) enum BeforeCall {
+    Forward(Request<Forwarded>),
+    Respond { status: Status, message: Option<Frame>, response: Response<Forwarded> },
 }
 
 impl CallFaults {
@@ -51,7 +51,7 @@ impl CallFaults {
     pub(super) async fn before(
         &mut self,
         request: Request<Forwarded>,
-    ) -> Result<Passed, hyper::Error> {
+    ) -> Result<BeforeCall, hyper::Error> {
         let (mut head, body) = request.into_parts();
         // Every call of the CRI has one request message.
         let bytes = body.collect().await?.to_bytes();
@@ -81,8 +81,8 @@ impl CallFaults {
                 Action::Answer(status) => return Ok(answered(status.clone())),
                 Action::Swallow => return Ok(swallowed()),
                 Action::Stale => {
-                    if let Some(kept) = rule.rule.kept_answer(&self.key) {
-                        return Ok(given_again(kept));
+                    if let Some(kept) = rule.rule.cached_response(&self.key) {
+                        return Ok(replay_cached(kept));
                     }
                 }
                 Action::Hang => std::future::pending().await,
@@ -116,7 +116,7 @@ impl CallFaults {
                 Frame::of(&json::encode(&altered)).bytes
             }
         };
-        Ok(Passed::On(Request::from_parts(head, whole(bytes))))
+        Ok(BeforeCall::Forward(Request::from_parts(head, whole(bytes))))
     }
 
     fn read(&mut self, frame: Option<&Frame>) {
@@ -140,7 +140,7 @@ impl CallFaults {
         let response = self.after_whole(response).await?;
         let response = match self.recoded(response.headers()) {
             Some(status) if status.code == Code::Ok => empty(),
-            Some(status) => answer(&status),
+            Some(status) => error_response(&status),
             None => self.after_messages(response),
         };
         Ok(match rate {
@@ -172,7 +172,7 @@ impl CallFaults {
                 && rule.meets(self.request.as_ref(), response.as_ref())
                 && let Action::Fail(status) = &rule.rule.fault().action
             {
-                return Ok(answer(status));
+                return Ok(error_response(status));
             }
         }
         let is_success = |trailers: &&HeaderMap| {
@@ -181,8 +181,8 @@ impl CallFaults {
         };
         if let Some(trailers) = trailers.as_ref().filter(is_success) {
             for rule in self.rules.iter().filter(|rule| is_kept(rule)) {
-                let answer = KeptAnswer { body: bytes.clone(), trailers: trailers.clone() };
-                rule.rule.keep_answer(&self.key, answer);
+                let cached = CachedResponse { body: bytes.clone(), trailers: trailers.clone() };
+                rule.rule.cache_response(&self.key, cached);
             }
         }
         Ok(Response::from_parts(head, with_trailers(bytes, trailers)))
@@ -212,18 +212,18 @@ impl CallFaults {
     }
 }
 
-fn answered(status: Status) -> Passed {
-    Passed::Answered { response: answer(&status), status, message: None }
+fn answered(status: Status) -> BeforeCall {
+    BeforeCall::Respond { response: error_response(&status), status, message: None }
 }
 
-fn swallowed() -> Passed {
-    Passed::Answered { status: success(), message: Some(Frame::of(b"")), response: empty() }
+fn swallowed() -> BeforeCall {
+    BeforeCall::Respond { status: success(), message: Some(Frame::of(b"")), response: empty() }
 }
 
-fn given_again(kept: KeptAnswer) -> Passed {
+fn replay_cached(kept: CachedResponse) -> BeforeCall {
     let mut response = Response::new(with_trailers(kept.body.clone(), Some(kept.trailers)));
     head(&mut response);
-    Passed::Answered {
+    BeforeCall::Respond {
         status: success(),
         message: Frames::default().push(&kept.body).into_iter().next(),
         response,

@@ -12,11 +12,11 @@ use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use super::answers::set_status;
 use super::body::{Forwarded, whole};
 use super::fault::{Action, Side, Status};
 use super::frames::{Frame, Frames};
 use super::json;
+use super::responses::set_status;
 use super::rule_in_call::RuleInCall;
 
 /// The body of a response that rules may change.
@@ -165,7 +165,7 @@ impl FaultyBody {
         self.steps.push_back(Step::Send(trailers));
     }
 
-    fn take_in(&mut self, frame: BodyFrame<Bytes>) {
+    fn receive(&mut self, frame: BodyFrame<Bytes>) {
         match frame.into_data() {
             Ok(data) => {
                 for message in self.frames.push(&data) {
@@ -220,7 +220,7 @@ impl Body for FaultyBody {
                     self.flush();
                 }
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Some(Ok(frame)) => self.take_in(frame),
+                Some(Ok(frame)) => self.receive(frame),
             }
         }
     }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::body::{self, Forwarded, Recorded, Side};
-use super::faulty::{CallFaults, Passed};
+use super::faulty::{BeforeCall, CallFaults};
 use super::record::{self, Recording, Slot};
 use super::rules::Rules;
 
@@ -134,11 +134,11 @@ async fn call(
     let faults = match faults {
         None => None,
         Some(mut faults) => match faults.before(request).await? {
-            Passed::On(altered) => {
+            BeforeCall::Forward(altered) => {
                 request = altered;
                 Some(faults)
             }
-            Passed::Answered { status, message, response } => {
+            BeforeCall::Respond { status, message, response } => {
                 message.into_iter().for_each(|message| slot.response(message));
                 slot.end(status.code, status.message);
                 return Ok(response);

@@ -3,7 +3,7 @@
 use fuzz_target::{Target, bytes, text};
 
 use crate::fault::RuleSet;
-use crate::lint::{SeenCall, lint};
+use crate::lint::{CallFacts, lint};
 use crate::recorded::{RecordedCall, finished_lines};
 
 /// All targets of this package.
@@ -41,7 +41,7 @@ fn recording(data: &[u8]) {
     };
     assert!(calls.is_sorted_by(|a, b| a.t_start.total_cmp(&b.t_start).is_le()));
     assert!(calls.iter().all(|call| call.t_end.is_none_or(|end| end >= call.t_start)));
-    let seen: Vec<SeenCall> = calls.iter().map(SeenCall::from).collect();
+    let seen: Vec<CallFacts> = calls.iter().map(CallFacts::from).collect();
     for finding in lint(&seen) {
         assert!(crate::LINT_RULES.contains(&finding.rule), "{finding:?}");
     }

@@ -30,7 +30,7 @@
 //! | `rules` | the rules of a running proxy, their states and counters |
 //! | `rule_in_call` | the state of a rule during one call |
 //! | `faulty`, `faulty_body`, `throttled` | apply rules to one call, its messages, and their speed |
-//! | `answers` | responses that the proxy itself creates |
+//! | `responses` | responses that the proxy itself creates |
 //! | `control` | changes rules through a socket |
 //! | `forward` | forwards the requests of one connection |
 //! | `recorded` ◆ | the calls in a recording's file |
@@ -44,7 +44,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-mod answers;
 mod body;
 pub mod control;
 mod fault;
@@ -59,6 +58,7 @@ mod lint;
 mod record;
 mod recorded;
 mod replay;
+mod responses;
 mod rule_in_call;
 mod rules;
 mod schedule;
@@ -66,11 +66,13 @@ mod schedule;
 mod tests;
 mod throttled;
 
-pub use fault::{BadFault, BadRules, Fault, RuleSet};
+pub use fault::{Fault, ParseFaultError, ParseRulesError, RuleSet};
 pub use json::dynamic;
-pub use lint::{Finding, LINT_RULES, SeenCall, lint};
+pub use lint::{CallFacts, Finding, LINT_RULES, lint};
 pub use record::{Call, Message, Recording};
-pub use recorded::{BadRecording, RecordedCall, RecordedMessage, RecordingError, finished_lines};
+pub use recorded::{
+    ParseRecordingError, RecordedCall, RecordedMessage, RecordingError, finished_lines,
+};
 pub use replay::{Replay, ReplayError};
 pub use rules::{RuleState, Rules, UnknownRule};
 

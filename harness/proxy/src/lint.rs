@@ -18,11 +18,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
+mod facts;
 mod objects;
-mod seen;
 
+pub use facts::CallFacts;
 use objects::Objects;
-pub use seen::SeenCall;
 
 /// How often the same query may occur within [`WINDOW`]; the kubelet polls once a second.
 const MAX_POLLS: usize = 10;
@@ -65,7 +65,7 @@ impl fmt::Display for Finding {
 
 /// The errors of a client that made these calls, in chronological order.
 #[must_use]
-pub fn lint(calls: &[SeenCall]) -> Vec<Finding> {
+pub fn lint(calls: &[CallFacts]) -> Vec<Finding> {
     let mut findings = missing_deadlines(calls);
     findings.extend(polls(calls));
     findings.extend(open_streams(calls));
@@ -74,13 +74,13 @@ pub fn lint(calls: &[SeenCall]) -> Vec<Finding> {
     findings
 }
 
-fn finding(rule: &'static str, call: &SeenCall, what: String) -> Finding {
+fn finding(rule: &'static str, call: &CallFacts, what: String) -> Finding {
     Finding { rule, at: call.start, connection: call.connection, what }
 }
 
 /// One finding for each method, at its first call without a deadline.
-fn missing_deadlines(calls: &[SeenCall]) -> Vec<Finding> {
-    let mut without = BTreeMap::<&str, (&SeenCall, usize)>::new();
+fn missing_deadlines(calls: &[CallFacts]) -> Vec<Finding> {
+    let mut without = BTreeMap::<&str, (&CallFacts, usize)>::new();
     for call in calls.iter().filter(|call| call.lacks_deadline()) {
         without.entry(&call.method).or_insert((call, 0)).1 += 1;
     }
@@ -94,10 +94,10 @@ fn missing_deadlines(calls: &[SeenCall]) -> Vec<Finding> {
 }
 
 /// One finding for each query, at the first call that exceeds the limit.
-fn polls(calls: &[SeenCall]) -> Vec<Finding> {
+fn polls(calls: &[CallFacts]) -> Vec<Finding> {
     let mut recent = BTreeMap::<_, VecDeque<f64>>::new();
-    let mut most = BTreeMap::<_, (&SeenCall, usize)>::new();
-    for call in calls.iter().filter(|call| call.is_question()) {
+    let mut most = BTreeMap::<_, (&CallFacts, usize)>::new();
+    for call in calls.iter().filter(|call| call.is_query()) {
         let key = (call.connection, &call.method, &call.request);
         let times = recent.entry(key).or_default();
         times.push_back(call.start);
@@ -117,7 +117,7 @@ fn polls(calls: &[SeenCall]) -> Vec<Finding> {
     findings.collect()
 }
 
-fn open_streams(calls: &[SeenCall]) -> Vec<Finding> {
+fn open_streams(calls: &[CallFacts]) -> Vec<Finding> {
     let mut open = BTreeMap::<_, f64>::new();
     let mut findings = Vec::new();
     for call in calls.iter().filter(|call| call.is_stream) {
@@ -134,25 +134,25 @@ fn open_streams(calls: &[SeenCall]) -> Vec<Finding> {
 }
 
 /// Checks whether the calls follow the kubelet's order.
-fn order(calls: &[SeenCall]) -> Vec<Finding> {
-    let mut moments: Vec<(f64, bool, &SeenCall)> = Vec::new();
+fn order(calls: &[CallFacts]) -> Vec<Finding> {
+    let mut events: Vec<(f64, bool, &CallFacts)> = Vec::new();
     for call in calls {
-        moments.push((call.start, true, call));
-        moments.extend(call.end.map(|end| (end, false, call)));
+        events.push((call.start, true, call));
+        events.extend(call.end.map(|end| (end, false, call)));
     }
     // At equal times, responses come first: a call that begins then can use them.
-    compact::sort_by(&mut moments, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    compact::sort_by(&mut events, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut objects = Objects::of(calls);
     let mut findings = Vec::new();
-    let mut told = BTreeSet::new();
-    for (_, begins, call) in moments {
-        if !begins {
-            objects.answered(call);
+    let mut reported = BTreeSet::new();
+    for (_, is_start, call) in events {
+        if !is_start {
+            objects.record_end(call);
             continue;
         }
-        for (rule, what) in objects.begins(call) {
+        for (rule, what) in objects.record_start(call) {
             // Repeated violations are reported once.
-            if told.insert((rule, what.clone())) {
+            if reported.insert((rule, what.clone())) {
                 findings.push(finding(rule, call, what));
             }
         }

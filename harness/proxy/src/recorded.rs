@@ -58,7 +58,7 @@ pub struct RecordedMessage {
 /// Why a text is not a valid recording.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line} is not a recorded call: {why}")]
-pub struct BadRecording {
+pub struct ParseRecordingError {
     line: usize,
     why: String,
 }
@@ -71,7 +71,7 @@ pub enum RecordingError {
     Io(#[from] io::Error),
     /// A line is not a valid call.
     #[error(transparent)]
-    Line(#[from] BadRecording),
+    Line(#[from] ParseRecordingError),
 }
 
 /// The maximum length of a line, in bytes: 64 MiB.
@@ -106,7 +106,7 @@ impl RecordedCall {
     /// # Errors
     /// A line is not a valid call: its times are missing or impossible, its code is not a gRPC code, or its request is invalid.
     /// Unknown methods are accepted, since a later protocol may have them.
-    pub fn parse_all(text: &str) -> Result<Vec<Self>, BadRecording> {
+    pub fn parse_all(text: &str) -> Result<Vec<Self>, ParseRecordingError> {
         let mut calls = Vec::new();
         for (number, line) in text.lines().enumerate() {
             calls.extend(Self::parse_line(number + 1, line)?);
@@ -160,11 +160,11 @@ impl RecordedCall {
     }
 
     /// Parses a line; `None` if it is empty.
-    fn parse_line(number: usize, line: &str) -> Result<Option<Self>, BadRecording> {
+    fn parse_line(number: usize, line: &str) -> Result<Option<Self>, ParseRecordingError> {
         if line.trim().is_empty() {
             return Ok(None);
         }
-        let bad = |why| BadRecording { line: number, why };
+        let bad = |why| ParseRecordingError { line: number, why };
         let call: Self = serde_json::from_str(line).map_err(|error| bad(in_line(&error)))?;
         call.validate().map_err(bad)?;
         Ok(Some(Self { line: number, ..call }))

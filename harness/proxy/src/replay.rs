@@ -27,13 +27,13 @@ use tonic::Code;
 mod matching;
 
 use super::accept;
-use super::answers::{answer, head, set_status};
 use super::body::Forwarded;
 use super::fault::Status;
 use super::frames::{Frame, Frames};
 use super::json;
 use super::record::code_of;
 use super::recorded::RecordedCall;
+use super::responses::{error_response, head, set_status};
 use matching::Recording;
 
 /// A recording served on a unix socket. Dropping it closes all connections and removes the socket.
@@ -67,7 +67,7 @@ pub enum ReplayError {
 
 /// The response to a recorded call.
 #[derive(Debug, Clone)]
-struct Answer {
+struct RecordedResponse {
     /// The messages, with their times since the start of the call.
     messages: Vec<(Duration, Frame)>,
     /// The status with its time; `None` if the call did not end.
@@ -75,9 +75,9 @@ struct Answer {
 }
 
 #[derive(Debug)]
-struct Served {
+struct ReplayState {
     recording: Mutex<Recording>,
-    answers: Vec<Answer>,
+    responses: Vec<RecordedResponse>,
     is_timed: bool,
     mismatches: mpsc::UnboundedSender<String>,
 }
@@ -92,16 +92,16 @@ impl Replay {
         mut calls: Vec<RecordedCall>,
         is_timed: bool,
     ) -> Result<Self, ReplayError> {
-        let mut answers = Vec::with_capacity(calls.len());
+        let mut responses = Vec::with_capacity(calls.len());
         for call in &mut calls {
-            answers.push(recorded_answer(call)?);
+            responses.push(parse_response(call)?);
             // From here on only the request is compared, and a response may be large.
             call.response = None;
             call.responses = Vec::new();
         }
         let (sender, mismatches) = mpsc::unbounded_channel();
-        let served = Arc::new(Served {
-            answers,
+        let served = Arc::new(ReplayState {
+            responses,
             recording: Mutex::new(Recording::new(calls)),
             is_timed,
             mismatches: sender,
@@ -138,7 +138,7 @@ impl Drop for Replay {
     }
 }
 
-fn recorded_answer(call: &RecordedCall) -> Result<Answer, ReplayError> {
+fn parse_response(call: &RecordedCall) -> Result<RecordedResponse, ReplayError> {
     let bad = |why: String| ReplayError::BadCall { line: call.line, why };
     let method = json::methods()
         .into_iter()
@@ -163,10 +163,10 @@ fn recorded_answer(call: &RecordedCall) -> Result<Answer, ReplayError> {
             })
         }
     };
-    Ok(Answer { messages, status })
+    Ok(RecordedResponse { messages, status })
 }
 
-async fn connection(stream: UnixStream, served: Arc<Served>) {
+async fn connection(stream: UnixStream, served: Arc<ReplayState>) {
     let service = service_fn(move |request| {
         let served = Arc::clone(&served);
         async move { serve(request, &served).await }
@@ -181,24 +181,24 @@ async fn connection(stream: UnixStream, served: Arc<Served>) {
 
 async fn serve(
     request: Request<Incoming>,
-    served: &Served,
+    served: &ReplayState,
 ) -> Result<Response<Forwarded>, hyper::Error> {
     let began = Instant::now();
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await?.to_bytes();
     let refusal = match find(&path, &body, served) {
         Ok(place) => {
-            let found = served.answers[place].clone();
+            let found = served.responses[place].clone();
             return Ok(recorded(found, served.is_timed.then_some(began)));
         }
         Err(refusal) => refusal,
     };
     // This fails if the receiver has been dropped.
     let _ = served.mismatches.send(refusal.clone());
-    Ok(answer(&Status { code: Code::FailedPrecondition, message: refusal }))
+    Ok(error_response(&Status { code: Code::FailedPrecondition, message: refusal }))
 }
 
-fn find(path: &str, body: &[u8], served: &Served) -> Result<usize, String> {
+fn find(path: &str, body: &[u8], served: &ReplayState) -> Result<usize, String> {
     let method = json::method(path).ok_or_else(|| format!("the CRI has no call {path}"))?;
     let frames = Frames::default().push(body);
     let frame = frames.first();
@@ -211,7 +211,7 @@ fn find(path: &str, body: &[u8], served: &Served) -> Result<usize, String> {
 }
 
 /// The recorded response; if `began` is set, with the recorded delays since then.
-fn recorded(found: Answer, began: Option<Instant>) -> Response<Forwarded> {
+fn recorded(found: RecordedResponse, began: Option<Instant>) -> Response<Forwarded> {
     let messages = found.messages.into_iter();
     let mut frames: Vec<_> =
         messages.map(|(at, frame)| (at, BodyFrame::data(frame.bytes))).collect();

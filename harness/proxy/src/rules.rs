@@ -13,7 +13,7 @@ use super::json;
 use super::schedule::{Count, chance};
 
 /// The maximum number of responses that a `stale` rule keeps, one for each distinct request.
-const MAX_ANSWERS: usize = 1024;
+const MAX_CACHED: usize = 1024;
 
 /// The rules of a running proxy. Clones share them.
 #[derive(Debug, Clone)]
@@ -50,13 +50,13 @@ struct State {
     is_on: bool,
     count: Count,
     /// The responses by call and request, each with a sequence number.
-    answers: BTreeMap<String, (u64, KeptAnswer)>,
+    responses: BTreeMap<String, (u64, CachedResponse)>,
     kept: u64,
 }
 
 /// A successful response that may be sent again.
 #[derive(Debug, Clone)]
-pub(super) struct KeptAnswer {
+pub(super) struct CachedResponse {
     pub(super) body: Bytes,
     pub(super) trailers: HeaderMap,
 }
@@ -188,7 +188,7 @@ impl Table {
             state: Mutex::new(State {
                 is_on: fault.is_on,
                 count: Count::default(),
-                answers: BTreeMap::new(),
+                responses: BTreeMap::new(),
                 kept: 0,
             }),
             fault,
@@ -240,22 +240,22 @@ impl CallRule {
     }
 
     /// The response to a request from a time when the rule did not apply.
-    pub(super) fn kept_answer(&self, request: &str) -> Option<KeptAnswer> {
+    pub(super) fn cached_response(&self, request: &str) -> Option<CachedResponse> {
         let state = self.rule.state();
-        let kept = state.answers.get(&self.key(request));
-        kept.map(|(_, answer)| answer.clone())
+        let kept = state.responses.get(&self.key(request));
+        kept.map(|(_, response)| response.clone())
     }
 
     /// Keeps a response, and drops the oldest one if there are too many.
-    pub(super) fn keep_answer(&self, request: &str, answer: KeptAnswer) {
+    pub(super) fn cache_response(&self, request: &str, response: CachedResponse) {
         let mut state = self.rule.state();
         state.kept += 1;
         let number = state.kept;
-        state.answers.insert(self.key(request), (number, answer));
-        if state.answers.len() > MAX_ANSWERS {
-            let oldest = state.answers.iter().min_by_key(|(_, (number, _))| *number);
+        state.responses.insert(self.key(request), (number, response));
+        if state.responses.len() > MAX_CACHED {
+            let oldest = state.responses.iter().min_by_key(|(_, (number, _))| *number);
             if let Some(key) = oldest.map(|(key, _)| key.clone()) {
-                state.answers.remove(&key);
+                state.responses.remove(&key);
             }
         }
     }
@@ -344,11 +344,12 @@ mod tests {
     fn stale_rule_keeps_limited_number_of_answers() {
         let rules = rules("off Version stale");
         let call = rules.for_call(PATH).remove(0);
-        let answer = KeptAnswer { body: Bytes::from_static(b"x"), trailers: HeaderMap::new() };
-        for number in 0..=MAX_ANSWERS {
-            call.keep_answer(&number.to_string(), answer.clone());
+        let response =
+            CachedResponse { body: Bytes::from_static(b"x"), trailers: HeaderMap::new() };
+        for number in 0..=MAX_CACHED {
+            call.cache_response(&number.to_string(), response.clone());
         }
-        assert!(call.kept_answer("0").is_none());
-        assert!(call.kept_answer("1").is_some());
+        assert!(call.cached_response("0").is_none());
+        assert!(call.cached_response("1").is_some());
     }
 }

@@ -34,9 +34,9 @@ impl Schedule {
         let Some(nth) = count.met.checked_sub(self.after) else {
             return false;
         };
-        let is_turn = (nth + 1).is_multiple_of(self.every.max(1));
+        let is_nth = (nth + 1).is_multiple_of(self.every.max(1));
         let is_left = self.times.is_none_or(|times| count.applied < times);
-        is_turn && is_left && chance < self.probability
+        is_nth && is_left && chance < self.probability
     }
 }
 

@@ -12,7 +12,7 @@ use super::frames::Frame;
 mod ends;
 mod writes;
 
-use ends::{Ends, call, connect};
+use ends::{ProxiedRuntime, call, connect};
 
 const EVENTS: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 const STATUS: &str = "/runtime.v1.RuntimeService/ContainerStatus";
@@ -90,7 +90,7 @@ fn status_of(id: &str) -> Vec<u8> {
 #[case("GetContainerEvents message 1 lose\nGetContainerEvents message 1 repeat", "b c d", Code::Ok)]
 #[tokio::test]
 async fn rule_alters_stream(#[case] rules: &str, #[case] expected: &str, #[case] code: Code) {
-    let ends = Ends::start(rules, events);
+    let ends = ProxiedRuntime::start(rules, events);
     let seen = ends.call(EVENTS, framed(&v1::GetEventsRequest {})).await.unwrap();
     let ids = seen.messages().into_iter().map(|message| {
         let event = v1::ContainerEventResponse::decode(message).unwrap();
@@ -116,7 +116,7 @@ async fn rule_alters_stream(#[case] rules: &str, #[case] expected: &str, #[case]
 #[case("Version request set version \"w\"", "1 2 3 4")]
 #[tokio::test]
 async fn rule_applies_to_calls_that_meet_it(#[case] rules: &str, #[case] expected: &str) {
-    let ends = Ends::start(rules, counting());
+    let ends = ProxiedRuntime::start(rules, counting());
     let mut client = connect(&ends.socket()).await;
     let request = framed(&v1::VersionRequest { version: "q".to_owned() });
     let mut seen = Vec::new();
@@ -160,7 +160,7 @@ async fn condition_on_state_counts_default_as_value(
     #[case] id: &str,
     #[case] expected: i32,
 ) {
-    let ends = Ends::start(rules, statuses);
+    let ends = ProxiedRuntime::start(rules, statuses);
     let seen = ends.call(STATUS, status_of(id)).await.unwrap();
     let message = seen.messages().remove(0);
     let status = v1::ContainerStatusResponse::decode(message).unwrap().status.unwrap();
@@ -169,7 +169,7 @@ async fn condition_on_state_counts_default_as_value(
 
 #[tokio::test]
 async fn stale_answers_are_those_of_equal_requests() {
-    let ends = Ends::start("ContainerStatus stale", statuses);
+    let ends = ProxiedRuntime::start("ContainerStatus stale", statuses);
     for id in ["x", "y", "x", "y"] {
         let seen = ends.call(STATUS, status_of(id)).await.unwrap();
         let message = seen.messages().remove(0);
@@ -209,7 +209,7 @@ async fn unknown_field_and_broken_bytes_pass_unchanged(#[case] rules: &str) {
     ]
     .concat();
     let sent = answer.clone();
-    let ends = Ends::start(rules, move |_, _| vec![sent.clone()]);
+    let ends = ProxiedRuntime::start(rules, move |_, _| vec![sent.clone()]);
     let seen = ends.call(STATUS, request.clone()).await.unwrap();
     assert_eq!((&seen.body[..], seen.code), (&answer[..], Code::Ok));
     assert_eq!(ends.got(), [(STATUS.to_owned(), request.into())]);
@@ -218,7 +218,7 @@ async fn unknown_field_and_broken_bytes_pass_unchanged(#[case] rules: &str) {
 #[tokio::test]
 async fn unknown_field_survives_alteration_of_another() {
     let answer = frame_with_unknown_field(&v1::VersionResponse::default());
-    let ends = Ends::start("Version set version \"x\"", move |_, _| vec![answer.clone()]);
+    let ends = ProxiedRuntime::start("Version set version \"x\"", move |_, _| vec![answer.clone()]);
     let seen = ends.call(VERSION, vec![0; 5]).await.unwrap();
     let message = seen.messages().remove(0);
     assert_eq!(&message[..3], b"\x0a\x01x");
@@ -230,7 +230,7 @@ async fn unknown_call_passes_every_rule_unchanged() {
     let path = "/runtime.v9.Future/Call";
     let answer = [vec![0, 0, 0, 0, 2, 1, 2], vec![3, 0, 0, 0, 1, 9]];
     let sent = answer.to_vec();
-    let ends = Ends::start("* hang", move |_, _| sent.clone());
+    let ends = ProxiedRuntime::start("* hang", move |_, _| sent.clone());
     let request = vec![0, 0, 0, 0, 3, 1, 2, 3];
     let seen = ends.call(path, request.clone()).await.unwrap();
     assert_eq!((&seen.body[..], seen.code), (&answer.concat()[..], Code::Ok));
@@ -239,7 +239,7 @@ async fn unknown_call_passes_every_rule_unchanged() {
 
 #[tokio::test]
 async fn status_message_of_rule_reaches_client_and_recording() {
-    let ends = Ends::start("Version answer ABORTED \"100% é\"", counting());
+    let ends = ProxiedRuntime::start("Version answer ABORTED \"100% é\"", counting());
     let seen = ends.call(VERSION, vec![0; 5]).await.unwrap();
     assert_eq!((seen.code, seen.message.as_str()), (Code::Aborted, "100% é"));
     let call = ends.proxy.recording().calls().remove(0);
@@ -253,7 +253,7 @@ async fn status_message_of_rule_reaches_client_and_recording() {
 #[case("Version if version == \"1\" disconnect", 1)]
 #[tokio::test]
 async fn disconnected_client_can_connect_again(#[case] rules: &str, #[case] reached: usize) {
-    let ends = Ends::start(&rules.replace("Version ", "Version times 1 "), counting());
+    let ends = ProxiedRuntime::start(&rules.replace("Version ", "Version times 1 "), counting());
     let mut client = connect(&ends.socket()).await;
     assert_eq!(call(&mut client, VERSION, vec![0; 5]).await, None);
     assert_eq!(ends.got().len(), reached);
@@ -272,7 +272,7 @@ async fn hanging_call_has_no_answer_until_it_is_given_up(
     #[case] rules: &str,
     #[case] reached: usize,
 ) {
-    let ends = Ends::start(rules, counting());
+    let ends = ProxiedRuntime::start(rules, counting());
     let mut client = connect(&ends.socket()).await;
     let mut calling = Box::pin(call(&mut client, VERSION, vec![0; 5]));
     let reaches = ends.proxy.recording().until(|calls| {
@@ -296,7 +296,7 @@ async fn hanging_call_has_no_answer_until_it_is_given_up(
 #[case("Version throttle 40")]
 #[tokio::test]
 async fn answer_is_late(#[case] rules: &str) {
-    let ends = Ends::start(rules, counting());
+    let ends = ProxiedRuntime::start(rules, counting());
     let began = Instant::now();
     let seen = ends.call(VERSION, vec![0; 5]).await.unwrap();
     assert!(began.elapsed() >= Duration::from_millis(190));
@@ -305,7 +305,7 @@ async fn answer_is_late(#[case] rules: &str) {
 
 #[tokio::test]
 async fn switched_rule_applies_only_while_it_is_on() {
-    let ends = Ends::start("off lossy: GetContainerEvents lose", events);
+    let ends = ProxiedRuntime::start("off lossy: GetContainerEvents lose", events);
     let request = || framed(&v1::GetEventsRequest {});
     let count = async || ends.call(EVENTS, request()).await.unwrap().messages().len();
     assert_eq!(count().await, 4);
@@ -318,7 +318,7 @@ async fn switched_rule_applies_only_while_it_is_on() {
 
 #[tokio::test]
 async fn ended_calls_are_handed_out_once() {
-    let ends = Ends::start("", counting());
+    let ends = ProxiedRuntime::start("", counting());
     for _ in 0..3 {
         ends.call(VERSION, vec![0; 5]).await.unwrap();
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::compare::{Change, Comparison, Course};
+use super::super::compare::{Change, Comparison, Trend};
 use super::super::{Report, Section};
 use super::aligned;
 use super::{interval, machine, name_of, number};
@@ -36,17 +36,17 @@ pub fn comparison(before: &Report, after: &Report, found: &Comparison) -> String
         table.extend(changes.into_iter().map(cells));
         text.push_str(&aligned(&table));
     }
-    let count = |course| {
+    let count = |trend| {
         let changes = found.changes.iter();
-        changes.filter(|change| change.course == course).count()
+        changes.filter(|change| change.trend == trend).count()
     };
-    let [old, new] = found.alone;
+    let [old, new] = found.unmatched;
     let _ = writeln!(
         text,
         "\n{} worse, {} better, {} the same; {old} only in the old one, {new} only in the new one",
-        count(Course::Worse),
-        count(Course::Better),
-        count(Course::Same),
+        count(Trend::Worse),
+        count(Trend::Better),
+        count(Trend::Same),
     );
     text
 }
@@ -57,10 +57,10 @@ fn cells(change: &Change) -> Vec<String> {
         0.0 => String::new(),
         old => number(after.p50 / old),
     };
-    let course = match change.course {
-        Course::Better => "better",
-        Course::Same => "",
-        Course::Worse => "worse",
+    let trend = match change.trend {
+        Trend::Better => "better",
+        Trend::Same => "",
+        Trend::Worse => "worse",
     };
     vec![
         name_of(change.section, &change.name, change.at),
@@ -68,6 +68,6 @@ fn cells(change: &Change) -> Vec<String> {
         interval(before),
         interval(after),
         ratio,
-        course.to_owned(),
+        trend.to_owned(),
     ]
 }

@@ -139,7 +139,7 @@ pub enum Outcome {
 pub async fn serve(
     socket: PathBuf,
     mut tables: watch::Receiver<ServiceTable>,
-    mut tell: impl FnMut(Outcome),
+    mut report: impl FnMut(Outcome),
 ) {
     if tables.changed().await.is_err() {
         return;
@@ -150,19 +150,19 @@ pub async fn serve(
         tables.mark_changed();
         let served = &mut || {
             wait = RETRY.0;
-            tell(Outcome::Served);
+            report(Outcome::Served);
         };
         let Err(status) = follow(&client, &mut tables, served).await else {
             return;
         };
         if status.code() == Code::Unimplemented {
-            tell(Outcome::Unsupported);
+            report(Outcome::Unsupported);
             sleep(UNSUPPORTED).await;
             continue;
         }
         let why = reason(&status);
         tracing::warn!(error = why, "the runtime does not serve Services; will retry");
-        tell(Outcome::Failed(why));
+        report(Outcome::Failed(why));
         sleep(wait).await;
         wait = wait.saturating_mul(2).min(RETRY.1);
     }

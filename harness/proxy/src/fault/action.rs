@@ -216,9 +216,9 @@ fn refusal(cursor: &mut Cursor<'_>, verb: &str) -> Result<Status, Problem> {
 /// A code, optionally with a quoted message.
 fn status(cursor: &mut Cursor<'_>) -> Result<Status, Problem> {
     let code = code(cursor)?;
-    let message = if cursor.takes("\"") {
+    let message = if cursor.consume("\"") {
         let message = cursor.until(&['"']).to_owned();
-        if !cursor.takes_here("\"") {
+        if !cursor.consume_here("\"") {
             return Err(cursor.problem("the message has no closing quote"));
         }
         message

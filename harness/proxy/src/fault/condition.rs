@@ -17,19 +17,19 @@ pub(crate) enum Condition {
     All(Vec<Condition>),
     Any(Vec<Condition>),
     Not(Box<Condition>),
-    Test(Test),
+    FieldTest(FieldTest),
 }
 
 /// A condition on a field.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Test {
+pub(crate) struct FieldTest {
     side: Side,
     path: FieldPath,
-    is: Is,
+    is: Predicate,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Is {
+enum Predicate {
     OneOf(Vec<Field>),
     Unset,
     Prefix(String),
@@ -67,7 +67,7 @@ impl Condition {
         match self {
             Self::All(all) | Self::Any(all) => all.iter().any(Self::needs_response),
             Self::Not(inner) => inner.needs_response(),
-            Self::Test(test) => test.side == Side::Response,
+            Self::FieldTest(test) => test.side == Side::Response,
         }
     }
 
@@ -81,7 +81,7 @@ impl Condition {
             Self::All(all) => decided(all, false, request, response),
             Self::Any(all) => decided(all, true, request, response),
             Self::Not(inner) => inner.holds(request, response).map(|holds| !holds),
-            Self::Test(test) => {
+            Self::FieldTest(test) => {
                 let message = match test.side {
                     Side::Request => request,
                     Side::Response => response,
@@ -92,12 +92,12 @@ impl Condition {
     }
 }
 
-impl Test {
+impl FieldTest {
     fn holds(&self, message: &DynamicMessage) -> bool {
         match &self.is {
-            Is::Unset => self.path.is_unset(message),
-            Is::OneOf(wanted) => self.path.any(message, &|value| wanted.contains(value)),
-            Is::Prefix(prefix) => self
+            Predicate::Unset => self.path.is_unset(message),
+            Predicate::OneOf(wanted) => self.path.any(message, &|value| wanted.contains(value)),
+            Predicate::Prefix(prefix) => self
                 .path
                 .any(message, &|value| value.as_str().is_some_and(|text| text.starts_with(prefix))),
         }
@@ -130,7 +130,7 @@ fn joined(
 ) -> Result<Condition, Problem> {
     let first = parse(cursor)?;
     let mut all = vec![first];
-    while cursor.takes_word(word) {
+    while cursor.consume_word(word) {
         all.push(parse(cursor)?);
     }
     Ok(if all.len() == 1 { all.remove(0) } else { join(all) })
@@ -146,19 +146,19 @@ fn one(
         let why = format!("( and `not` may nest at most {MAX_NESTING} levels deep");
         return Err(Problem { at, why });
     }
-    if cursor.takes_word("not") {
+    if cursor.consume_word("not") {
         return Ok(Condition::Not(Box::new(one(cursor, method, depth + 1)?)));
     }
-    if cursor.takes("(") {
+    if cursor.consume("(") {
         let inner = Condition::parse_nested(cursor, method, depth + 1)?;
-        if !cursor.takes(")") {
+        if !cursor.consume(")") {
             return Err(cursor.problem(") is missing"));
         }
         return Ok(inner);
     }
     let (side, path) = side_and_path(cursor, method)?;
     let (is, is_negated) = comparison(cursor, &path)?;
-    let test = Condition::Test(Test { side, path, is });
+    let test = Condition::FieldTest(FieldTest { side, path, is });
     Ok(match is_negated {
         true => Condition::Not(Box::new(test)),
         false => test,
@@ -166,22 +166,22 @@ fn one(
 }
 
 /// The comparison after a path, and whether it is negated.
-fn comparison(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<(Is, bool), Problem> {
-    if cursor.takes("!=") {
+fn comparison(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<(Predicate, bool), Problem> {
+    if cursor.consume("!=") {
         return Ok((equal(cursor, path)?, true));
     }
-    if cursor.takes("==") || cursor.takes("=") {
+    if cursor.consume("==") || cursor.consume("=") {
         return Ok((equal(cursor, path)?, false));
     }
-    if cursor.takes_word("in") {
+    if cursor.consume_word("in") {
         return Ok((one_of(cursor, path)?, false));
     }
-    if !cursor.takes_word("prefix") {
+    if !cursor.consume_word("prefix") {
         return Err(cursor.problem("==, !=, in or prefix is missing after the field"));
     }
     let at = cursor.at();
     match (path.is_text(), cursor.json()?) {
-        (true, Value::String(prefix)) => Ok((Is::Prefix(prefix), false)),
+        (true, Value::String(prefix)) => Ok((Predicate::Prefix(prefix), false)),
         (_, value) => Err(Problem {
             at,
             why: format!(
@@ -192,25 +192,25 @@ fn comparison(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<(Is, bool), P
     }
 }
 
-fn equal(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<Is, Problem> {
+fn equal(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<Predicate, Problem> {
     let at = cursor.at();
     let value = cursor.json()?;
     if value.is_null() {
-        return Ok(Is::Unset);
+        return Ok(Predicate::Unset);
     }
     let value = path.comparable(&value);
     let value = value.map_err(|why| Problem { at, why })?;
-    Ok(Is::OneOf(vec![value]))
+    Ok(Predicate::OneOf(vec![value]))
 }
 
-fn one_of(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<Is, Problem> {
+fn one_of(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<Predicate, Problem> {
     let at = cursor.at();
     let problem = |why| Problem { at, why };
     let Value::Array(values) = cursor.json()? else {
         return Err(problem("`in` needs a list, such as [\"a\", \"b\"]".to_owned()));
     };
     let values: Result<Vec<_>, _> = values.iter().map(|value| path.comparable(value)).collect();
-    Ok(Is::OneOf(values.map_err(problem)?))
+    Ok(Predicate::OneOf(values.map_err(problem)?))
 }
 
 /// The message and the path, from `request.x` or `request x`. Without a prefix it is the response, or the request if only the
@@ -227,7 +227,7 @@ pub(super) fn side_and_path(
     };
     if side.is_some() {
         cursor.name();
-        cursor.takes_here(".");
+        cursor.consume_here(".");
     }
     let side = match side {
         Some(side) => side,

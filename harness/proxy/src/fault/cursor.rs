@@ -76,13 +76,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips spaces, and takes a symbol if it is next.
-    pub(super) fn takes(&mut self, symbol: &str) -> bool {
+    pub(super) fn consume(&mut self, symbol: &str) -> bool {
         self.skip_spaces();
-        self.takes_here(symbol)
+        self.consume_here(symbol)
     }
 
     /// Takes a symbol if it is next, without a space before it.
-    pub(super) fn takes_here(&mut self, symbol: &str) -> bool {
+    pub(super) fn consume_here(&mut self, symbol: &str) -> bool {
         let comes = self.rest().starts_with(symbol);
         if comes {
             self.at += symbol.len();
@@ -96,7 +96,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a keyword if it is the next whole word.
-    pub(super) fn takes_word(&mut self, keyword: &str) -> bool {
+    pub(super) fn consume_word(&mut self, keyword: &str) -> bool {
         let comes = self.peek_name() == keyword;
         if comes {
             self.name();
@@ -180,15 +180,15 @@ mod tests {
     #[test]
     fn text_is_read_from_left_to_right() {
         let mut cursor = Cursor::new("  one two.three \"a b\") 5) {\"x\": [1]} # end");
-        assert!(cursor.takes_word("one"));
-        assert!(!cursor.takes_word("tw"));
+        assert!(cursor.consume_word("one"));
+        assert!(!cursor.consume_word("tw"));
         assert_eq!(cursor.name(), "two");
-        assert!(cursor.takes_here(".") && !cursor.takes_here("."));
+        assert!(cursor.consume_here(".") && !cursor.consume_here("."));
         assert_eq!(cursor.word(), "three");
         assert_eq!(cursor.json().unwrap(), json!("a b"));
-        assert!(cursor.takes(")"));
+        assert!(cursor.consume(")"));
         assert_eq!(cursor.json().unwrap(), json!(5));
-        assert!(cursor.takes(")"));
+        assert!(cursor.consume(")"));
         assert_eq!(cursor.json().unwrap(), json!({"x": [1]}));
         cursor.end().unwrap();
         assert_eq!(Cursor::new("a b").number::<u8>("a count").unwrap_err().at, 0);

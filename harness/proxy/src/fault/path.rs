@@ -51,11 +51,11 @@ impl FieldPath {
                 };
                 return Ok(Self { steps, leaf });
             }
-            if cursor.takes_here("[") {
+            if cursor.consume_here("[") {
                 let why = format!("{name} is not a map: a rule applies to every element of a list");
                 return Err(cursor.problem(why));
             }
-            if !cursor.takes_here(".") {
+            if !cursor.consume_here(".") {
                 return Ok(Self { steps, leaf: field });
             }
             let Kind::Message(inner) = field.kind() else {
@@ -121,16 +121,16 @@ fn field(message: &MessageDescriptor, name: &str) -> Result<FieldDescriptor, Str
 
 /// Takes the key of a map, if one is next.
 fn key(cursor: &mut Cursor<'_>) -> Result<Option<String>, Problem> {
-    if cursor.takes_here("[") {
+    if cursor.consume_here("[") {
         let Value::String(key) = cursor.json()? else {
             return Err(cursor.problem("the key of a map must be in quotes"));
         };
-        if !cursor.takes("]") {
+        if !cursor.consume("]") {
             return Err(cursor.problem("] is missing"));
         }
         return Ok(Some(key));
     }
-    if !cursor.takes_here(".") {
+    if !cursor.consume_here(".") {
         return Ok(None);
     }
     let key = cursor.until(&KEY_ENDS);

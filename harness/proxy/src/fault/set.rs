@@ -19,7 +19,7 @@ pub struct RuleSet {
 /// Why a text is not a valid set of rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {why}")]
-pub struct BadRules {
+pub struct ParseRulesError {
     line: usize,
     column: usize,
     why: String,
@@ -32,13 +32,13 @@ impl From<Vec<Fault>> for RuleSet {
 }
 
 impl FromStr for RuleSet {
-    type Err = BadRules;
+    type Err = ParseRulesError;
 
-    fn from_str(text: &str) -> Result<Self, BadRules> {
+    fn from_str(text: &str) -> Result<Self, ParseRulesError> {
         let mut set = Self::default();
         let mut seed_line = None;
         for (number, line) in text.lines().enumerate() {
-            let bad = |column, why| BadRules { line: number + 1, column, why };
+            let bad = |column, why| ParseRulesError { line: number + 1, column, why };
             let words = line.split('#').next().unwrap_or_default();
             let mut words = words.split_whitespace();
             match (words.next(), words.next(), words.next()) {
@@ -59,7 +59,7 @@ impl FromStr for RuleSet {
                 _ => {
                     let fault: Fault = line
                         .parse()
-                        .map_err(|error: super::BadFault| bad(error.column, error.why))?;
+                        .map_err(|error: super::ParseFaultError| bad(error.column, error.why))?;
                     set.faults.push(fault);
                 }
             }

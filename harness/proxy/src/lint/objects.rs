@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::seen::SeenCall;
+use super::facts::CallFacts;
 
 /// The calls that may be repeated after a removal (api.proto: they are idempotent).
 const IDEMPOTENT: [&str; 4] =
@@ -12,7 +12,7 @@ const IDEMPOTENT: [&str; 4] =
 #[derive(Debug)]
 pub(super) struct Objects {
     /// When each object was created, by id. Objects from before the recording are missing.
-    made: BTreeMap<String, f64>,
+    created_at: BTreeMap<String, f64>,
     sandboxes: BTreeMap<String, Sandbox>,
     containers: BTreeMap<String, Container>,
 }
@@ -35,21 +35,25 @@ struct Container {
 }
 
 impl Objects {
-    pub(super) fn of(calls: &[SeenCall]) -> Self {
-        let made = calls.iter().filter_map(|call| {
-            let id = call.made.clone()?;
+    pub(super) fn of(calls: &[CallFacts]) -> Self {
+        let created_at = calls.iter().filter_map(|call| {
+            let id = call.created_id.clone()?;
             Some((id, call.end?))
         });
-        Self { made: made.collect(), sandboxes: BTreeMap::new(), containers: BTreeMap::new() }
+        Self {
+            created_at: created_at.collect(),
+            sandboxes: BTreeMap::new(),
+            containers: BTreeMap::new(),
+        }
     }
 
     /// The rules that a beginning call violates, each with a description.
-    pub(super) fn begins(&mut self, call: &SeenCall) -> Vec<(&'static str, String)> {
+    pub(super) fn record_start(&mut self, call: &CallFacts) -> Vec<(&'static str, String)> {
         let mut broken = self.uses_removed(call);
         let method = call.method.as_str();
         let is_early = |id: &Option<String>| {
-            let made = id.as_ref().and_then(|id| self.made.get(id));
-            made.is_some_and(|made| call.start < *made)
+            let created_at = id.as_ref().and_then(|id| self.created_at.get(id));
+            created_at.is_some_and(|created_at| call.start < *created_at)
         };
         match method {
             "CreateContainer" if is_early(&call.sandbox) => {
@@ -105,7 +109,7 @@ impl Objects {
         broken
     }
 
-    fn uses_removed(&self, call: &SeenCall) -> Vec<(&'static str, String)> {
+    fn uses_removed(&self, call: &CallFacts) -> Vec<(&'static str, String)> {
         if IDEMPOTENT.contains(&call.method.as_str()) {
             return Vec::new();
         }
@@ -123,7 +127,7 @@ impl Objects {
     }
 
     /// Records the results of a call.
-    pub(super) fn answered(&mut self, call: &SeenCall) {
+    pub(super) fn record_end(&mut self, call: &CallFacts) {
         for id in &call.exited {
             self.containers.entry(id.clone()).or_default().has_ended = true;
         }
@@ -131,11 +135,11 @@ impl Objects {
         let sandbox = call.sandbox.clone().unwrap_or_default();
         match (call.method.as_str(), call.is_success) {
             ("RunPodSandbox", true) => {
-                let id = call.made.clone().unwrap_or_default();
+                let id = call.created_id.clone().unwrap_or_default();
                 self.sandboxes.entry(id).or_default().is_ours = true;
             }
             ("CreateContainer", true) => {
-                let id = call.made.clone().unwrap_or_default();
+                let id = call.created_id.clone().unwrap_or_default();
                 self.containers.entry(id).or_default().sandbox = Some(sandbox);
             }
             // A failed call may be retried.

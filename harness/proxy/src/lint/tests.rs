@@ -15,7 +15,7 @@ fn call(at: f64, takes: f64, method: &str, request: &str, answer: &str) -> Strin
 
 /// A recording whose lines are `TIME METHOD CONTAINER-OR-SANDBOX`; each call takes half a second. A container's name begins with
 /// its sandbox's letter and a slash.
-fn calls(lines: &str) -> Vec<SeenCall> {
+fn calls(lines: &str) -> Vec<CallFacts> {
     let lines = lines.lines().map(|line| {
         let words: Vec<_> = line.split_whitespace().collect();
         let (at, method, id) = (words[0].parse().unwrap(), words[1], words[2]);
@@ -37,9 +37,9 @@ fn calls(lines: &str) -> Vec<SeenCall> {
     parsed(&lines.collect::<Vec<_>>().join("\n"))
 }
 
-fn parsed(text: &str) -> Vec<SeenCall> {
+fn parsed(text: &str) -> Vec<CallFacts> {
     let calls = RecordedCall::parse_all(text).unwrap();
-    calls.iter().map(SeenCall::from).collect()
+    calls.iter().map(CallFacts::from).collect()
 }
 
 fn rules(found: &[Finding]) -> Vec<&'static str> {

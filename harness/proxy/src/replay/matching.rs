@@ -14,7 +14,7 @@ const SHOWN: usize = 60;
 #[derive(Debug)]
 pub(super) struct Recording {
     calls: Vec<RecordedCall>,
-    asked: BTreeMap<String, usize>,
+    received: BTreeMap<String, usize>,
 }
 
 /// No recorded call matches a request.
@@ -29,12 +29,12 @@ pub(super) struct Mismatch {
 struct Difference {
     path: String,
     recorded: String,
-    asked: String,
+    received: String,
 }
 
 impl Recording {
     pub(super) fn new(calls: Vec<RecordedCall>) -> Self {
-        Self { calls, asked: BTreeMap::new() }
+        Self { calls, received: BTreeMap::new() }
     }
 
     /// The index of the call that matches a request: the n-th equal request gets the n-th such call, or else the last one.
@@ -48,9 +48,9 @@ impl Recording {
             .map(|(place, _)| place)
             .collect();
         if let Some(last) = equal.last() {
-            let asked = self.asked.entry(format!("{method} {request}")).or_default();
-            let place = equal.get(*asked).unwrap_or(last);
-            *asked += 1;
+            let received = self.received.entry(format!("{method} {request}")).or_default();
+            let place = equal.get(*received).unwrap_or(last);
+            *received += 1;
             return Ok(*place);
         }
         let nearest = of_method()
@@ -72,50 +72,50 @@ impl fmt::Display for Mismatch {
         let Some((line, difference)) = &self.nearest else {
             return write!(f, "the recording has no {method}");
         };
-        let Difference { path, recorded, asked } = difference;
+        let Difference { path, recorded, received } = difference;
         write!(
             f,
             "no recorded {method} has this request: the nearest, in line {line}, differs in {path}: \
-             recorded {recorded}, received {asked}"
+             recorded {recorded}, received {received}"
         )
     }
 }
 
 /// The differences between two requests, in the order of their fields.
-fn differences(recorded: &Value, asked: &Value) -> Vec<Difference> {
+fn differences(recorded: &Value, received: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
-    compare(Some(recorded), Some(asked), String::new(), &mut found);
+    compare(Some(recorded), Some(received), String::new(), &mut found);
     found
 }
 
 fn compare(
     recorded: Option<&Value>,
-    asked: Option<&Value>,
+    received: Option<&Value>,
     path: String,
     found: &mut Vec<Difference>,
 ) {
-    if recorded == asked {
+    if recorded == received {
         return;
     }
-    match (recorded, asked) {
-        (Some(Value::Object(recorded)), Some(Value::Object(asked))) => {
-            let mut names: Vec<_> = recorded.keys().chain(asked.keys()).collect();
+    match (recorded, received) {
+        (Some(Value::Object(recorded)), Some(Value::Object(received))) => {
+            let mut names: Vec<_> = recorded.keys().chain(received.keys()).collect();
             names.sort();
             names.dedup();
             for name in names {
                 let dot = if path.is_empty() { "" } else { "." };
                 let path = format!("{path}{dot}{name}");
-                compare(recorded.get(name), asked.get(name), path, found);
+                compare(recorded.get(name), received.get(name), path, found);
             }
         }
-        (Some(Value::Array(recorded)), Some(Value::Array(asked))) => {
-            for place in 0..recorded.len().max(asked.len()) {
+        (Some(Value::Array(recorded)), Some(Value::Array(received))) => {
+            for place in 0..recorded.len().max(received.len()) {
                 let path = format!("{path}[{place}]");
-                compare(recorded.get(place), asked.get(place), path, found);
+                compare(recorded.get(place), received.get(place), path, found);
             }
         }
-        (recorded, asked) => {
-            found.push(Difference { path, recorded: shown(recorded), asked: shown(asked) })
+        (recorded, received) => {
+            found.push(Difference { path, recorded: shown(recorded), received: shown(received) })
         }
     }
 }

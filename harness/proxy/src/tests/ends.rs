@@ -18,27 +18,27 @@ use crate::frames::Frames;
 use crate::{Proxy, RuleSet};
 
 /// A request as the runtime received it: its path and its body.
-type Got = (String, Bytes);
+type ReceivedRequest = (String, Bytes);
 /// The runtime's response to a request: the body's bytes, split into HTTP/2 frames.
 type Script = dyn Fn(&str, &[u8]) -> Vec<Vec<u8>> + Send + Sync;
 
 /// A runtime behind a proxy.
-pub(super) struct Ends {
+pub(super) struct ProxiedRuntime {
     pub(super) proxy: Proxy,
-    got: Arc<Mutex<Vec<Got>>>,
+    got: Arc<Mutex<Vec<ReceivedRequest>>>,
     _runtime: AbortOnDropHandle<()>,
     _directory: tempfile::TempDir,
 }
 
 /// A response as the client received it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct ReceivedResponse {
     pub(super) body: Bytes,
     pub(super) code: Code,
     pub(super) message: String,
 }
 
-impl Ends {
+impl ProxiedRuntime {
     /// Starts a proxy with rules in front of a scripted runtime.
     pub(super) fn start(
         rules: &str,
@@ -46,7 +46,7 @@ impl Ends {
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (listen, runtime) = (directory.path().join("p"), directory.path().join("r"));
-        let got = Arc::<Mutex<Vec<Got>>>::default();
+        let got = Arc::<Mutex<Vec<ReceivedRequest>>>::default();
         let serving = serve(&runtime, Arc::new(script), Arc::clone(&got));
         let rules: RuleSet = rules.parse().unwrap();
         Self {
@@ -58,7 +58,7 @@ impl Ends {
     }
 
     /// The requests that the runtime has received.
-    pub(super) fn got(&self) -> Vec<Got> {
+    pub(super) fn got(&self) -> Vec<ReceivedRequest> {
         self.got.lock().unwrap().clone()
     }
 
@@ -67,7 +67,7 @@ impl Ends {
     }
 
     /// Makes a call on a new connection. `None` if the connection breaks.
-    pub(super) async fn call(&self, path: &str, body: Vec<u8>) -> Option<Seen> {
+    pub(super) async fn call(&self, path: &str, body: Vec<u8>) -> Option<ReceivedResponse> {
         let mut client = connect(&self.socket()).await;
         call(&mut client, path, body).await
     }
@@ -76,7 +76,7 @@ impl Ends {
 fn serve(
     socket: &Path,
     script: Arc<Script>,
-    got: Arc<Mutex<Vec<Got>>>,
+    got: Arc<Mutex<Vec<ReceivedRequest>>>,
 ) -> impl Future<Output = ()> + use<> {
     let listener = UnixListener::bind(socket).unwrap();
     async move {
@@ -132,7 +132,7 @@ pub(super) async fn call(
     client: &mut SendRequest<Full<Bytes>>,
     path: &str,
     body: Vec<u8>,
-) -> Option<Seen> {
+) -> Option<ReceivedResponse> {
     let request = Request::post(format!("http://localhost{path}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
@@ -145,14 +145,14 @@ pub(super) async fn call(
     let status = trailers.get("grpc-status").expect("a status");
     let message = trailers.get("grpc-message");
     let message = message.map(|text| crate::record::status_message(text.as_bytes()));
-    Some(Seen {
+    Some(ReceivedResponse {
         code: Code::from_bytes(status.as_bytes()),
         message: message.unwrap_or_default(),
         body: collected.to_bytes(),
     })
 }
 
-impl Seen {
+impl ReceivedResponse {
     /// The messages of the response.
     pub(super) fn messages(&self) -> Vec<Bytes> {
         let frames = Frames::default().push(&self.body);

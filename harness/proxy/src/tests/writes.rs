@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 
-use super::ends::{Ends, call};
+use super::ends::{ProxiedRuntime, call};
 use super::{VERSION, counting};
 
 /// A connection that counts writes.
@@ -51,7 +51,7 @@ impl AsyncWrite for Counted {
 #[tokio::test]
 async fn request_is_written_at_once_on_a_gathered_connection() {
     const CALLS: usize = 20;
-    let ends = Ends::start("", counting());
+    let ends = ProxiedRuntime::start("", counting());
     let writes = Arc::<AtomicUsize>::default();
     let stream = UnixStream::connect(ends.socket()).await.unwrap();
     let stream = Gathered::new(Counted(stream, Arc::clone(&writes)));

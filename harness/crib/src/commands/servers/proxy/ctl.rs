@@ -3,7 +3,7 @@
 use crib_base::args::UnixEndpoint;
 use crib_base::report::print_error;
 use proxy::Fault;
-use proxy::control::{Request, ask};
+use proxy::control::{Request, send_request};
 
 use crate::commands::prelude::*;
 
@@ -68,7 +68,7 @@ pub(super) async fn run(args: &CtlArgs) -> Result<Exit, CallError> {
         CtlCommand::Add { rule } => Request::Add { rule: rule.text().to_owned() },
         CtlCommand::Remove { rule } => Request::Remove { rule: rule.clone() },
     };
-    let rules = match ask(args.control.path(), &request).await {
+    let rules = match send_request(args.control.path(), &request).await {
         Ok(rules) => rules,
         Err(error) => {
             print_error(&error);

@@ -6,7 +6,7 @@ use clap::builder::PossibleValuesParser;
 use crib_base::args::UnixEndpoint;
 use crib_base::named_text;
 use crib_base::signals::Signals;
-use proxy::{LINT_RULES, Replay, ReplayError, SeenCall, lint};
+use proxy::{CallFacts, LINT_RULES, Replay, ReplayError, lint};
 
 use super::read_each;
 use crate::commands::prelude::*;
@@ -98,13 +98,13 @@ pub(super) struct LintArgs {
 /// Checks the calls, and prints the findings.
 pub(super) fn run_lint(args: &LintArgs) -> Result<Exit, CallError> {
     let mut seen = Vec::new();
-    read_each(&args.file, named_text::MOST_WRITTEN, |call| seen.push(SeenCall::from(&call)))?;
-    compact::sort_by(&mut seen, SeenCall::by_start);
+    read_each(&args.file, named_text::MOST_WRITTEN, |call| seen.push(CallFacts::from(&call)))?;
+    compact::sort_by(&mut seen, CallFacts::by_start);
     show(&seen, &args.allow)
 }
 
 /// Checks calls, and prints the findings of the rules that are not in `allowed`. The exit code shows whether there are any.
-pub(super) fn show(calls: &[SeenCall], allowed: &[String]) -> Result<Exit, CallError> {
+pub(super) fn show(calls: &[CallFacts], allowed: &[String]) -> Result<Exit, CallError> {
     let mut findings = lint(calls);
     findings.retain(|finding| !allowed.iter().any(|rule| rule == finding.rule));
     for finding in &findings {

@@ -9,7 +9,7 @@ use crib_base::args::UnixEndpoint;
 use crib_base::named_text;
 use crib_base::signals::Signals;
 use proxy::control::Control;
-use proxy::{Call, Fault, Proxy, RecordedCall, RuleSet, SeenCall};
+use proxy::{Call, CallFacts, Fault, Proxy, RecordedCall, RuleSet};
 use rustix::fs::{Mode, OFlags};
 
 use super::replay::show;
@@ -107,7 +107,7 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
     match sink.seen {
         None => Ok(Exit::Success),
         Some(mut seen) => {
-            compact::sort_by(&mut seen, SeenCall::by_start);
+            compact::sort_by(&mut seen, CallFacts::by_start);
             show(&seen, &[])
         }
     }
@@ -117,14 +117,14 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
 struct Sink {
     trace: Option<Trace>,
     /// The data that `--lint` needs.
-    seen: Option<Vec<SeenCall>>,
+    seen: Option<Vec<CallFacts>>,
 }
 
 impl Sink {
     fn take(&mut self, calls: &[Call]) -> Result<(), CallError> {
         if let Some(seen) = &mut self.seen {
             let recorded = calls.iter().map(RecordedCall::from);
-            seen.extend(recorded.map(|call| SeenCall::from(&call)));
+            seen.extend(recorded.map(|call| CallFacts::from(&call)));
         }
         match &mut self.trace {
             None => Ok(()),

@@ -20,7 +20,7 @@ pub(super) fn head(response: &mut Response<Forwarded>) {
 }
 
 /// A response with an error: headers and no body.
-pub(super) fn answer(status: &Status) -> Response<Forwarded> {
+pub(super) fn error_response(status: &Status) -> Response<Forwarded> {
     let mut response = Response::new(whole(Bytes::new()));
     head(&mut response);
     set_status(response.headers_mut(), status);

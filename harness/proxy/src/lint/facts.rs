@@ -8,7 +8,7 @@ use crate::recorded::RecordedCall;
 
 /// The facts about a call that the linter needs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SeenCall {
+pub struct CallFacts {
     pub(super) method: String,
     pub(super) connection: u64,
     pub(super) start: f64,
@@ -21,14 +21,14 @@ pub struct SeenCall {
     pub(super) container: Option<String>,
     pub(super) sandbox: Option<String>,
     /// The id in the response of RunPodSandbox or CreateContainer.
-    pub(super) made: Option<String>,
+    pub(super) created_id: Option<String>,
     /// The containers that the response reports as exited.
     pub(super) exited: Vec<String>,
     /// An ExecSync call without a timeout: its command may run indefinitely.
     is_endless: bool,
 }
 
-impl SeenCall {
+impl CallFacts {
     /// Orders calls by their starts.
     #[must_use]
     pub fn by_start(&self, other: &Self) -> Ordering {
@@ -43,21 +43,21 @@ impl SeenCall {
     }
 
     /// Whether the call only queries state.
-    pub(super) fn is_question(&self) -> bool {
-        is_question(&self.method)
+    pub(super) fn is_query(&self) -> bool {
+        is_query(&self.method)
     }
 }
 
-fn is_question(method: &str) -> bool {
+fn is_query(method: &str) -> bool {
     let ends = ["Status", "Stats", "Info", "Version", "RuntimeConfig"];
     method.starts_with("List") || ends.iter().any(|end| method.ends_with(end))
 }
 
-impl From<&RecordedCall> for SeenCall {
+impl From<&RecordedCall> for CallFacts {
     fn from(call: &RecordedCall) -> Self {
         let text = |value: &Value, name: &str| value.get(name)?.as_str().map(str::to_owned);
         let answer = call.response.as_ref().unwrap_or(&Value::Null);
-        let made = match call.method.as_str() {
+        let created_id = match call.method.as_str() {
             "RunPodSandbox" => text(answer, "pod_sandbox_id"),
             "CreateContainer" => text(answer, "container_id"),
             _ => None,
@@ -75,13 +75,13 @@ impl From<&RecordedCall> for SeenCall {
             has_deadline: call.deadline_s.is_some(),
             is_stream: call.method.starts_with("Stream") || call.method == "GetContainerEvents",
             is_success: call.code.as_deref() == Some("OK"),
-            request: match is_question(&call.method) || call.method.starts_with("Stream") {
+            request: match is_query(&call.method) || call.method.starts_with("Stream") {
                 true => call.request.to_string(),
                 false => String::new(),
             },
             container: text(&call.request, "container_id"),
             sandbox: text(&call.request, "pod_sandbox_id"),
-            made,
+            created_id,
             exited,
             is_endless: call.method == "ExecSync" && timeout.is_none(),
         }
