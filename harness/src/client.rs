@@ -25,7 +25,7 @@ const MAX_MESSAGE: usize = 16 << 20;
 const MAX_HEADERS: u32 = 16 << 20;
 
 /// The result of a call.
-pub type Answer<T> = Result<T, Status>;
+pub type CallResult<T> = Result<T, Status>;
 
 /// A connection to a runtime. Clones share it. If it breaks, the next call reconnects.
 #[derive(Debug, Clone)]
@@ -84,50 +84,50 @@ impl Client {
     }
 
     /// Version.
-    pub async fn version(&self) -> Answer<v1::VersionResponse> {
+    pub async fn version(&self) -> CallResult<v1::VersionResponse> {
         let answer = self.runtime.clone().version(v1::VersionRequest::default()).await?;
         Ok(answer.into_inner())
     }
 
     /// Status, verbose.
-    pub async fn status(&self) -> Answer<v1::StatusResponse> {
+    pub async fn status(&self) -> CallResult<v1::StatusResponse> {
         let answer = self.runtime.clone().status(v1::StatusRequest { verbose: true }).await?;
         Ok(answer.into_inner())
     }
 
     /// RunPodSandbox; returns the id.
-    pub async fn run_pod(&self, config: v1::PodSandboxConfig) -> Answer<String> {
+    pub async fn run_pod(&self, config: v1::PodSandboxConfig) -> CallResult<String> {
         let request = v1::RunPodSandboxRequest { config: Some(config), ..Default::default() };
         let answer = self.runtime.clone().run_pod_sandbox(request).await?;
         Ok(answer.into_inner().pod_sandbox_id)
     }
 
     /// StopPodSandbox.
-    pub async fn stop_pod(&self, id: &str) -> Answer<()> {
+    pub async fn stop_pod(&self, id: &str) -> CallResult<()> {
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.runtime.clone().stop_pod_sandbox(request).await.map(drop)
     }
 
     /// RemovePodSandbox.
-    pub async fn remove_pod(&self, id: &str) -> Answer<()> {
+    pub async fn remove_pod(&self, id: &str) -> CallResult<()> {
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.runtime.clone().remove_pod_sandbox(request).await.map(drop)
     }
 
     /// PodSandboxStatus, the whole response.
-    pub async fn pod(&self, id: &str) -> Answer<v1::PodSandboxStatusResponse> {
+    pub async fn pod(&self, id: &str) -> CallResult<v1::PodSandboxStatusResponse> {
         let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
         Ok(self.runtime.clone().pod_sandbox_status(request).await?.into_inner())
     }
 
     /// Whether PodSandboxStatus reports SANDBOX_READY.
-    pub async fn pod_is_ready(&self, id: &str) -> Answer<bool> {
+    pub async fn pod_is_ready(&self, id: &str) -> CallResult<bool> {
         let status = self.pod(id).await?.status.unwrap_or_default();
         Ok(status.state() == v1::PodSandboxState::SandboxReady)
     }
 
     /// ListPodSandbox.
-    pub async fn pods(&self, filter: v1::PodSandboxFilter) -> Answer<Vec<v1::PodSandbox>> {
+    pub async fn pods(&self, filter: v1::PodSandboxFilter) -> CallResult<Vec<v1::PodSandbox>> {
         let request = v1::ListPodSandboxRequest { filter: Some(filter) };
         Ok(self.runtime.clone().list_pod_sandbox(request).await?.into_inner().items)
     }
@@ -138,7 +138,7 @@ impl Client {
         pod: &str,
         config: v1::ContainerConfig,
         sandbox: v1::PodSandboxConfig,
-    ) -> Answer<String> {
+    ) -> CallResult<String> {
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: pod.to_owned(),
             config: Some(config),
@@ -148,32 +148,32 @@ impl Client {
     }
 
     /// StartContainer.
-    pub async fn start(&self, id: &str) -> Answer<()> {
+    pub async fn start(&self, id: &str) -> CallResult<()> {
         let request = v1::StartContainerRequest { container_id: id.to_owned() };
         self.runtime.clone().start_container(request).await.map(drop)
     }
 
     /// StopContainer; the grace period is in seconds.
-    pub async fn stop(&self, id: &str, grace: i64) -> Answer<()> {
+    pub async fn stop(&self, id: &str, grace: i64) -> CallResult<()> {
         let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: grace };
         self.runtime.clone().stop_container(request).await.map(drop)
     }
 
     /// RemoveContainer.
-    pub async fn remove(&self, id: &str) -> Answer<()> {
+    pub async fn remove(&self, id: &str) -> CallResult<()> {
         let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
         self.runtime.clone().remove_container(request).await.map(drop)
     }
 
     /// ContainerStatus.
-    pub async fn container(&self, id: &str) -> Answer<v1::ContainerStatus> {
+    pub async fn container(&self, id: &str) -> CallResult<v1::ContainerStatus> {
         let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
         let answer = self.runtime.clone().container_status(request).await?.into_inner();
         answer.status.ok_or_else(|| Status::internal("ContainerStatus answered without a status"))
     }
 
     /// ListContainers.
-    pub async fn containers(&self, filter: v1::ContainerFilter) -> Answer<Vec<v1::Container>> {
+    pub async fn containers(&self, filter: v1::ContainerFilter) -> CallResult<Vec<v1::Container>> {
         let request = v1::ListContainersRequest { filter: Some(filter) };
         Ok(self.runtime.clone().list_containers(request).await?.into_inner().containers)
     }
@@ -184,7 +184,7 @@ impl Client {
         id: &str,
         command: impl IntoIterator<Item = S>,
         timeout: i64,
-    ) -> Answer<v1::ExecSyncResponse> {
+    ) -> CallResult<v1::ExecSyncResponse> {
         let request = v1::ExecSyncRequest {
             container_id: id.to_owned(),
             cmd: command.into_iter().map(Into::into).collect(),
@@ -196,7 +196,7 @@ impl Client {
     }
 
     /// ExecSync of a shell script that has to succeed; returns its standard output.
-    pub async fn sh(&self, id: &str, script: &str) -> Answer<String> {
+    pub async fn sh(&self, id: &str, script: &str) -> CallResult<String> {
         let answer = self.exec(id, ["/bin/sh", "-c", script], 30).await?;
         if answer.exit_code != 0 {
             return Err(Status::unknown(format!(
@@ -209,7 +209,7 @@ impl Client {
     }
 
     /// UpdateContainerResources.
-    pub async fn update(&self, id: &str, linux: v1::LinuxContainerResources) -> Answer<()> {
+    pub async fn update(&self, id: &str, linux: v1::LinuxContainerResources) -> CallResult<()> {
         let request = v1::UpdateContainerResourcesRequest {
             container_id: id.to_owned(),
             linux: Some(linux),
@@ -219,7 +219,7 @@ impl Client {
     }
 
     /// ContainerStats.
-    pub async fn container_stats(&self, id: &str) -> Answer<v1::ContainerStats> {
+    pub async fn container_stats(&self, id: &str) -> CallResult<v1::ContainerStats> {
         let request = v1::ContainerStatsRequest { container_id: id.to_owned() };
         let answer = self.runtime.clone().container_stats(request).await?;
         Ok(answer.into_inner().stats.unwrap_or_default())
@@ -229,13 +229,13 @@ impl Client {
     pub async fn list_container_stats(
         &self,
         filter: v1::ContainerStatsFilter,
-    ) -> Answer<Vec<v1::ContainerStats>> {
+    ) -> CallResult<Vec<v1::ContainerStats>> {
         let request = v1::ListContainerStatsRequest { filter: Some(filter) };
         Ok(self.runtime.clone().list_container_stats(request).await?.into_inner().stats)
     }
 
     /// PodSandboxStats.
-    pub async fn pod_stats(&self, id: &str) -> Answer<v1::PodSandboxStats> {
+    pub async fn pod_stats(&self, id: &str) -> CallResult<v1::PodSandboxStats> {
         let request = v1::PodSandboxStatsRequest { pod_sandbox_id: id.to_owned() };
         let answer = self.runtime.clone().pod_sandbox_stats(request).await?;
         Ok(answer.into_inner().stats.unwrap_or_default())
@@ -245,62 +245,62 @@ impl Client {
     pub async fn list_pod_stats(
         &self,
         filter: v1::PodSandboxStatsFilter,
-    ) -> Answer<Vec<v1::PodSandboxStats>> {
+    ) -> CallResult<Vec<v1::PodSandboxStats>> {
         let request = v1::ListPodSandboxStatsRequest { filter: Some(filter) };
         Ok(self.runtime.clone().list_pod_sandbox_stats(request).await?.into_inner().stats)
     }
 
     /// ListPodSandboxMetrics.
-    pub async fn pod_metrics(&self) -> Answer<Vec<v1::PodSandboxMetrics>> {
+    pub async fn pod_metrics(&self) -> CallResult<Vec<v1::PodSandboxMetrics>> {
         let request = v1::ListPodSandboxMetricsRequest {};
         Ok(self.runtime.clone().list_pod_sandbox_metrics(request).await?.into_inner().pod_metrics)
     }
 
     /// ListMetricDescriptors.
-    pub async fn metric_descriptors(&self) -> Answer<Vec<v1::MetricDescriptor>> {
+    pub async fn metric_descriptors(&self) -> CallResult<Vec<v1::MetricDescriptor>> {
         let request = v1::ListMetricDescriptorsRequest {};
         Ok(self.runtime.clone().list_metric_descriptors(request).await?.into_inner().descriptors)
     }
 
     /// ImageFsInfo.
-    pub async fn image_fs_info(&self) -> Answer<v1::ImageFsInfoResponse> {
+    pub async fn image_fs_info(&self) -> CallResult<v1::ImageFsInfoResponse> {
         let request = v1::ImageFsInfoRequest {};
         Ok(self.images.clone().image_fs_info(request).await?.into_inner())
     }
 
     /// ReopenContainerLog.
-    pub async fn reopen_log(&self, id: &str) -> Answer<()> {
+    pub async fn reopen_log(&self, id: &str) -> CallResult<()> {
         let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
         self.runtime.clone().reopen_container_log(request).await.map(drop)
     }
 
     /// GetContainerEvents. The subscription is active when this returns.
-    pub async fn events(&self) -> Answer<Streaming<v1::ContainerEventResponse>> {
+    pub async fn events(&self) -> CallResult<Streaming<v1::ContainerEventResponse>> {
         let answer =
             self.runtime.clone().get_container_events(v1::GetEventsRequest::default()).await?;
         Ok(answer.into_inner())
     }
 
     /// PullImage; returns the image's id.
-    pub async fn pull(&self, image: &str) -> Answer<String> {
+    pub async fn pull(&self, image: &str) -> CallResult<String> {
         let request = v1::PullImageRequest { image: Some(spec(image)), ..Default::default() };
         Ok(self.images.clone().pull_image(request).await?.into_inner().image_ref)
     }
 
     /// ImageStatus; `None` if the image is missing.
-    pub async fn image(&self, image: &str) -> Answer<Option<v1::Image>> {
+    pub async fn image(&self, image: &str) -> CallResult<Option<v1::Image>> {
         let request = v1::ImageStatusRequest { image: Some(spec(image)), verbose: false };
         Ok(self.images.clone().image_status(request).await?.into_inner().image)
     }
 
     /// ListImages, without a filter.
-    pub async fn list_images(&self) -> Answer<Vec<v1::Image>> {
+    pub async fn list_images(&self) -> CallResult<Vec<v1::Image>> {
         let answer = self.images.clone().list_images(v1::ListImagesRequest::default()).await?;
         Ok(answer.into_inner().images)
     }
 
     /// RemoveImage.
-    pub async fn remove_image(&self, image: &str) -> Answer<()> {
+    pub async fn remove_image(&self, image: &str) -> CallResult<()> {
         let request = v1::RemoveImageRequest { image: Some(spec(image)) };
         self.images.clone().remove_image(request).await.map(drop)
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use cri::v1;
 use tonic::Streaming;
 
-use crate::client::{Answer, Client};
-use crate::eventually::{PATIENCE, WaitError};
+use crate::client::{CallResult, Client};
+use crate::eventually::{WAIT_LIMIT, WaitError};
 
 /// A subscription to a runtime's container events.
 #[derive(Debug)]
@@ -18,14 +18,14 @@ pub struct Events {
 
 impl Events {
     /// Subscribes: the subscriber receives every event after this returns.
-    pub async fn subscribe(client: &Client) -> Answer<Self> {
+    pub async fn subscribe(client: &Client) -> CallResult<Self> {
         Ok(Self { stream: client.events().await?, seen: Vec::new() })
     }
 
     /// The next event.
     ///
     /// # Errors
-    /// If none arrives within [`PATIENCE`], or the stream ends: with the earlier events.
+    /// If none arrives within [`WAIT_LIMIT`], or the stream ends: with the earlier events.
     pub async fn next(&mut self) -> Result<v1::ContainerEventResponse, WaitError> {
         self.until("an event", |_| true).await
     }
@@ -39,7 +39,7 @@ impl Events {
         what: &str,
         wanted: impl Fn(&v1::ContainerEventResponse) -> bool,
     ) -> Result<v1::ContainerEventResponse, WaitError> {
-        self.until_within(PATIENCE, what, wanted).await
+        self.until_within(WAIT_LIMIT, what, wanted).await
     }
 
     async fn until_within(
@@ -64,7 +64,7 @@ impl Events {
                 Err(_) => "no other event came".to_owned(),
             };
             return Err(WaitError {
-                what: what.to_owned(),
+                condition: what.to_owned(),
                 limit,
                 last: format!("{ended} after {:#?}", self.seen),
             });

@@ -5,35 +5,35 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::shown::plain;
+use crate::debug_text::plain;
 
 /// How long a test waits for an event that should occur immediately. It is long because a host may be slow; only a failing test
 /// waits that long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The last observation of a wait that exceeded its limit.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("waited {limit:?} for {what}; {last}")]
+#[error("waited {limit:?} for {condition}; {last}")]
 pub struct WaitError {
     /// What was waited for.
-    pub what: String,
+    pub condition: String,
     /// How long.
     pub limit: Duration,
     /// The last observation.
     pub last: String,
 }
 
-/// Calls `look` until it returns `Ok`, and returns the value. An `Err` is an observation for the error message.
+/// Calls `observe` until it returns `Ok`, and returns the value. An `Err` is an observation for the error message.
 ///
 /// # Errors
 /// After `limit`, with the last observation.
 pub async fn within<T, S, F>(
     limit: Duration,
-    what: &str,
-    mut look: impl FnMut() -> F,
+    condition: &str,
+    mut observe: impl FnMut() -> F,
 ) -> Result<T, WaitError>
 where
     S: Debug,
@@ -42,7 +42,7 @@ where
     let began = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
-        let seen = match tokio::time::timeout(limit, look()).await {
+        let seen = match tokio::time::timeout(limit, observe()).await {
             Ok(Ok(found)) => return Ok(found),
             Ok(Err(seen)) => Some(seen),
             Err(_) => None,
@@ -50,9 +50,9 @@ where
         if began.elapsed() >= limit {
             let last = match seen {
                 Some(seen) => format!("last seen: {}", plain(&seen)),
-                None => "the last look did not end".to_owned(),
+                None => "the last observation did not finish".to_owned(),
             };
-            return Err(WaitError { what: what.to_owned(), limit, last });
+            return Err(WaitError { condition: condition.to_owned(), limit, last });
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -63,12 +63,12 @@ where
 ///
 /// # Panics
 /// After `limit`, with the last observation.
-pub async fn eventually<T, S, F>(limit: Duration, what: &str, look: impl FnMut() -> F) -> T
+pub async fn eventually<T, S, F>(limit: Duration, condition: &str, observe: impl FnMut() -> F) -> T
 where
     S: Debug,
     F: Future<Output = Result<T, S>>,
 {
-    match within(limit, what, look).await {
+    match within(limit, condition, observe).await {
         Ok(found) => found,
         Err(error) => panic!("{error}"),
     }
@@ -80,10 +80,10 @@ mod tests {
 
     #[tokio::test]
     async fn eventually_returns_first_ok() {
-        let mut looks = 0;
-        let found = eventually(PATIENCE, "the third look", || {
-            looks += 1;
-            std::future::ready(if looks == 3 { Ok("there") } else { Err(looks) })
+        let mut observations = 0;
+        let found = eventually(WAIT_LIMIT, "the third look", || {
+            observations += 1;
+            std::future::ready(if observations == 3 { Ok("there") } else { Err(observations) })
         });
         assert_eq!(found.await, "there");
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use file_tree::mountinfo::mounts;
 use sha2::{Digest as _, Sha256};
 
-use crate::witness::{self, Witness};
+use crate::procfs::{self, ObservedProcess};
 
 /// A leaked resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Leak {
     /// A process.
     Process {
         /// The process.
-        process: Witness,
+        process: ObservedProcess,
         /// Its command line.
         command: String,
         /// Why it belongs to the test.
@@ -78,17 +78,17 @@ impl Leaks {
     /// The test's processes, except the test itself.
     #[must_use]
     pub fn processes(&self) -> Vec<Leak> {
-        let own = witness::own();
+        let own = procfs::own();
         let own_mounts = own.link("ns/mnt");
         // When a thread of the test starts a program, the child is a copy of the test until `execve`.
         let own_program = own.link("exe");
-        let all: Vec<Witness> = witness::processes()
+        let all: Vec<ObservedProcess> = procfs::processes()
             .into_iter()
             .filter(|process| *process != own && process.link("exe") != own_program)
             // An exiting process releases its memory before its descriptors, and no longer runs code (proc_pid_statm(5)).
             .filter(|process| !process.bytes("statm").starts_with(b"0 "))
             .collect();
-        let mut found: Vec<(Witness, String)> = Vec::new();
+        let mut found: Vec<(ObservedProcess, String)> = Vec::new();
         for process in &all {
             if let Some(because) = self.names_root(*process, own_mounts.as_deref()) {
                 found.push((*process, because));
@@ -96,7 +96,7 @@ impl Leaks {
         }
         let mut known: BTreeSet<i32> = found.iter().map(|(process, _)| process.pid).collect();
         loop {
-            let descendants: Vec<Witness> = all
+            let descendants: Vec<ObservedProcess> = all
                 .iter()
                 .copied()
                 .filter(|process| {
@@ -123,7 +123,7 @@ impl Leaks {
     }
 
     /// Why a process belongs to the test; `None` if it does not.
-    fn names_root(&self, process: Witness, own_mounts: Option<&Path>) -> Option<String> {
+    fn names_root(&self, process: ObservedProcess, own_mounts: Option<&Path>) -> Option<String> {
         let root = self.root.as_os_str().as_bytes();
         let below = |path: PathBuf| path.starts_with(&self.root);
         for file in ["cmdline", "environ"] {
@@ -151,7 +151,7 @@ impl Leaks {
     /// The test's mounts in the mount namespace of the test's own process.
     #[must_use]
     pub fn mounts(&self) -> Vec<Leak> {
-        let table = witness::own().text("mountinfo");
+        let table = procfs::own().text("mountinfo");
         mounts(&table)
             .map(|mount| PathBuf::from(mount.at))
             .filter(|at| at.starts_with(&self.root) && *at != self.root)
@@ -168,7 +168,7 @@ impl Leaks {
             let master = std::fs::read_link(path).ok()?;
             Some(master.file_name()?.to_string_lossy().into_owned())
         };
-        witness::links()
+        procfs::links()
             .into_iter()
             .filter(|link| {
                 bridges.contains(link)
@@ -192,13 +192,13 @@ impl Leaks {
     pub fn cgroups(&self) -> Vec<Leak> {
         let directories = self.state_dirs.iter().flat_map(|state_dir| {
             let name = instance_name(state_dir);
-            let places = witness::cgroup_directories().into_iter();
+            let places = procfs::cgroup_directories().into_iter();
             places.map(move |place| place.join(&name))
         });
         directories
             .filter(|directory| directory.exists())
             .flat_map(|directory| {
-                let mut all = witness::cgroups_below(&directory);
+                let mut all = procfs::cgroups_below(&directory);
                 all.push(directory);
                 all
             })

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Reading order: [`runtime`] and [`node`] start daemons, [`client`] and [`pod`] call them, [`eventually()`] waits,
-//! [`witness`] and [`leak`] observe from outside, [`fixture`] and [`fixture_image`] make configurations and images, [`ports`]
+//! [`procfs`] and [`leak`] observe from outside, [`fixture`] and [`fixture_image`] make configurations and images, [`ports`]
 //! finds free ports, [`streaming`] is the client side of exec, attach and port-forward; [`proxy`] records a client's calls and
 //! injects faults.
 //!
@@ -28,6 +28,7 @@
 
 pub mod binary;
 pub mod client;
+pub mod debug_text;
 pub mod events;
 pub mod eventually;
 pub mod fixture;
@@ -39,16 +40,15 @@ pub mod node;
 pub mod pod;
 pub mod ports;
 pub mod process;
+pub mod procfs;
 pub mod runtime;
-pub mod shown;
 pub mod streaming;
-pub mod witness;
 
 pub use client::Client;
 pub use cri;
 pub use cri_log;
 pub use events::Events;
-pub use eventually::{PATIENCE, WaitError, eventually};
+pub use eventually::{WAIT_LIMIT, WaitError, eventually};
 pub use fixture::temp_dir;
 pub use leak::Leaks;
 pub use netns::Netns;

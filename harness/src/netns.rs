@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use crate::process::Process;
-use crate::witness::Witness;
+use crate::procfs::ObservedProcess;
 
 /// A network namespace with its loopback interface up. It exists as long as this value.
 #[derive(Debug)]
@@ -35,14 +35,14 @@ impl Netns {
         Ok(made)
     }
 
-    fn witness(&self) -> Witness {
-        Witness { pid: self.process.pid() }
+    fn observed_process(&self) -> ObservedProcess {
+        ObservedProcess { pid: self.process.pid() }
     }
 
     /// The namespace's file.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.witness().path("ns/net")
+        self.observed_process().path("ns/net")
     }
 
     /// A command that runs a program in the namespace.

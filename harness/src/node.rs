@@ -16,7 +16,7 @@ use crate::runtime::{Options, Runtime, StartError};
 
 pub use pods::{ApplyError, FinishedPod};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// A runtime with an agent. Dropping it stops the agent first, then everything else.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Node {
     pub async fn kill9_agent(&mut self) {
         if let Some(mut agent) = self.agent.take() {
             agent.signal(Signal::SIGKILL);
-            agent.wait(PATIENCE).await;
+            agent.wait(WAIT_LIMIT).await;
         }
     }
 
@@ -102,7 +102,7 @@ impl Node {
     pub async fn stop_agent(&mut self) -> Option<ExitStatus> {
         let mut agent = self.agent.take()?;
         agent.signal(Signal::SIGTERM);
-        agent.wait(PATIENCE).await
+        agent.wait(WAIT_LIMIT).await
     }
 
     /// Starts the agent; a running one is killed first.

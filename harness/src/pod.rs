@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use cri::v1;
 use cri::v1::ContainerState;
 
-use crate::client::{Answer, Client};
+use crate::client::{CallResult, Client};
 use crate::cri_log;
-use crate::eventually::{PATIENCE, WaitError, eventually, within};
+use crate::eventually::{WAIT_LIMIT, WaitError, eventually, within};
 use crate::fixture;
 
 /// A running pod. Dropping it has no effect: the pod is removed with its runtime, or by CRI calls.
@@ -26,7 +26,7 @@ impl Pod {
     ///
     /// # Errors
     /// The runtime's.
-    pub async fn run(client: &Client, config: v1::PodSandboxConfig) -> Answer<Self> {
+    pub async fn run(client: &Client, config: v1::PodSandboxConfig) -> CallResult<Self> {
         Ok(Self { id: client.run_pod(config.clone()).await?, config, client: client.clone() })
     }
 
@@ -40,7 +40,7 @@ impl Pod {
     ///
     /// # Errors
     /// The runtime's.
-    pub async fn create(&self, config: v1::ContainerConfig) -> Answer<String> {
+    pub async fn create(&self, config: v1::ContainerConfig) -> CallResult<String> {
         self.client.create(&self.id, config, self.config.clone()).await
     }
 
@@ -48,7 +48,7 @@ impl Pod {
     ///
     /// # Errors
     /// The runtime's.
-    pub async fn start(&self, config: v1::ContainerConfig) -> Answer<String> {
+    pub async fn start(&self, config: v1::ContainerConfig) -> CallResult<String> {
         let id = self.create(config).await?;
         self.client.start(&id).await?;
         Ok(id)
@@ -60,8 +60,8 @@ impl Pod {
     /// The runtime's.
     ///
     /// # Panics
-    /// If it does not log `ready` within [`PATIENCE`].
-    pub async fn start_ready(&self, config: v1::ContainerConfig) -> Answer<String> {
+    /// If it does not log `ready` within [`WAIT_LIMIT`].
+    pub async fn start_ready(&self, config: v1::ContainerConfig) -> CallResult<String> {
         let id = self.start(config).await?;
         match self.logged(&id, "ready").await {
             Ok(_) => Ok(id),
@@ -75,7 +75,7 @@ impl Pod {
     /// With the last observation.
     pub async fn ready(&self) -> Result<(), WaitError> {
         let what = format!("pod {} to be ready", self.id);
-        within(PATIENCE, &what, async || {
+        within(WAIT_LIMIT, &what, async || {
             let ready = self.client.pod_is_ready(&self.id).await;
             let containers = self.client.containers(v1::ContainerFilter {
                 pod_sandbox_id: self.id.clone(),
@@ -99,9 +99,9 @@ impl Pod {
     /// The runtime's.
     ///
     /// # Panics
-    /// If it runs for longer than [`PATIENCE`].
-    pub async fn ended(&self, id: &str) -> Answer<v1::ContainerStatus> {
-        eventually(PATIENCE, &format!("the end of container {id}"), async || {
+    /// If it runs for longer than [`WAIT_LIMIT`].
+    pub async fn ended(&self, id: &str) -> CallResult<v1::ContainerStatus> {
+        eventually(WAIT_LIMIT, &format!("the end of container {id}"), async || {
             match self.client.container(id).await {
                 Ok(status) if status.state() != ContainerState::ContainerExited => Err(status),
                 result => Ok(result),
@@ -114,7 +114,7 @@ impl Pod {
     ///
     /// # Errors
     /// The runtime's, or the container's failure.
-    pub async fn output(&self, config: v1::ContainerConfig) -> Answer<String> {
+    pub async fn output(&self, config: v1::ContainerConfig) -> CallResult<String> {
         let id = self.start(config).await?;
         let status = self.ended(&id).await?;
         let text = |stream| {
@@ -140,7 +140,7 @@ impl Pod {
     /// With the last observation.
     pub async fn logged(&self, id: &str, line: &str) -> Result<Vec<String>, WaitError> {
         let what = format!("the line {line:?} of container {id}");
-        within(PATIENCE, &what, async || {
+        within(WAIT_LIMIT, &what, async || {
             let status = self.client.container(id).await.map_err(|e| (Some(e), None))?;
             let lines: Vec<_> = self.log(&status).into_iter().map(|line| line.text).collect();
             match lines.iter().any(|have| have == line) {

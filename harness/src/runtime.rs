@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::unix::pipe;
 
 use crate::binary::NoBinary;
-use crate::client::{Answer, Client};
+use crate::client::{CallResult, Client};
 use crate::events::Events;
 use crate::fixture;
 use crate::leak::{Leak, Leaks};
@@ -33,7 +33,7 @@ use disk::Disk;
 use starting::Faulty;
 
 /// The time limit for a runtime to start or to exit.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 /// The time limit for a runtime to delete the remains of a test: a container may have created many files.
 const REMOVAL: Duration = Duration::from_secs(300);
 
@@ -178,7 +178,7 @@ impl Runtime {
     ///
     /// # Errors
     /// The runtime's.
-    pub async fn isolation(&self) -> Answer<String> {
+    pub async fn isolation(&self) -> CallResult<String> {
         Ok(self.client.status().await?.info.remove("isolation").unwrap_or_default())
     }
 
@@ -195,7 +195,7 @@ impl Runtime {
     ///
     /// # Errors
     /// The runtime's.
-    pub async fn events(&self) -> Answer<Events> {
+    pub async fn events(&self) -> CallResult<Events> {
         Events::subscribe(&self.client).await
     }
 
@@ -203,7 +203,7 @@ impl Runtime {
     ///
     /// # Errors
     /// The runtime's.
-    pub async fn pod(&self, name: &str) -> Answer<Pod> {
+    pub async fn pod(&self, name: &str) -> CallResult<Pod> {
         Pod::run(&self.client, self.sandbox(name)).await
     }
 
@@ -211,7 +211,7 @@ impl Runtime {
     pub async fn kill9(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.process.signal(Signal::SIGKILL);
-            daemon.process.wait(PATIENCE).await;
+            daemon.process.wait(WAIT_LIMIT).await;
         }
     }
 
@@ -228,8 +228,8 @@ impl Runtime {
     /// exited.
     pub async fn stop(&mut self) -> Option<ExitStatus> {
         let mut daemon = self.daemon.take()?;
-        daemon.ask_to_end();
-        daemon.process.wait(PATIENCE).await
+        daemon.request_stop();
+        daemon.process.wait(WAIT_LIMIT).await
     }
 
     /// Restarts the daemon; a running one is stopped gracefully first.
@@ -268,7 +268,7 @@ impl Runtime {
             .map_err(io("read the runtime's output"))?;
         let mut line = String::new();
         let read =
-            tokio::time::timeout(PATIENCE, BufReader::new(stdout).read_line(&mut line)).await;
+            tokio::time::timeout(WAIT_LIMIT, BufReader::new(stdout).read_line(&mut line)).await;
         if !matches!(read, Ok(Ok(_))) || !line.starts_with("listening on unix://") {
             let ended = match &mut self.daemon {
                 Some(daemon) => daemon.process.wait(Duration::from_secs(1)).await,
@@ -331,7 +331,7 @@ impl Runtime {
         let root = self.root.clone();
         let mut problems = Vec::new();
         if let Some(mut daemon) = self.daemon.take() {
-            daemon.ask_to_end();
+            daemon.request_stop();
             if daemon.process.wait_blocking(REMOVAL).is_none() {
                 problems.push("the runtime did not exit after SIGTERM".to_owned());
             }
@@ -375,7 +375,7 @@ impl Runtime {
 }
 
 impl Daemon {
-    fn ask_to_end(&mut self) {
+    fn request_stop(&mut self) {
         if self.stdin.take().is_none() {
             self.process.signal(Signal::SIGTERM);
         }

@@ -41,7 +41,7 @@ pub use command::{Command, CommandError, Sizes, Streams, command, text};
 pub use forward::{ForwardError, Ports, port_forward};
 
 /// The time limit for a server's response.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 /// The maximum length of a response that is read.
 const LONGEST: usize = 16 << 10;
 
@@ -148,7 +148,7 @@ fn origin(url: &str) -> &str {
 async fn upgrade(url: &str, method: &str, headers: &str) -> Result<(TcpStream, String), DialError> {
     let (host, path) = parts(url)?;
     let failed = |source| DialError::Io { host: host.to_owned(), source };
-    let asked = async {
+    let exchange = async {
         let mut io = TcpStream::connect(host).await?;
         io.set_nodelay(true)?;
         let request = format!(
@@ -171,8 +171,8 @@ async fn upgrade(url: &str, method: &str, headers: &str) -> Result<(TcpStream, S
         Ok((io, head))
     };
     let late = |_| Err(io::ErrorKind::TimedOut.into());
-    let answered = tokio::time::timeout(PATIENCE, asked).await;
-    let (io, head) = answered.unwrap_or_else(late).map_err(failed)?;
+    let outcome = tokio::time::timeout(WAIT_LIMIT, exchange).await;
+    let (io, head) = outcome.unwrap_or_else(late).map_err(failed)?;
     if status(&head) == "101" {
         return Ok((io, head));
     }

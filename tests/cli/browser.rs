@@ -14,7 +14,7 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 use crate::command::*;
 
 /// The time limit of any single wait: a cold start reads 300 MB while all other tests run.
-const PATIENCE: Duration = Duration::from_secs(240);
+const WAIT_LIMIT: Duration = Duration::from_secs(240);
 
 /// Chromium with one page.
 pub(crate) struct Browser {
@@ -58,7 +58,7 @@ impl Browser {
             .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut seen = Vec::new();
-        let address = tokio::time::timeout(PATIENCE, async {
+        let address = tokio::time::timeout(WAIT_LIMIT, async {
             while let Some(line) = lines.next_line().await.unwrap() {
                 if let Some(address) = line.strip_prefix("DevTools listening on ") {
                     return address.to_owned();
@@ -112,7 +112,7 @@ impl Browser {
 
     /// The next message; events are recorded.
     async fn next(&mut self) -> Value {
-        let message = tokio::time::timeout(PATIENCE, self.socket.next()).await;
+        let message = tokio::time::timeout(WAIT_LIMIT, self.socket.next()).await;
         let message = message.expect("chromium answers").unwrap().unwrap();
         let message: Value = serde_json::from_str(message.to_text().unwrap()).unwrap();
         match message["method"].as_str() {
@@ -162,7 +162,7 @@ impl Browser {
         self.calls += 1;
         let message = json!({"id": self.calls, "method": "Browser.close"});
         self.socket.send(Message::text(message.to_string())).await.unwrap();
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        let ended = tokio::time::timeout(WAIT_LIMIT, self.child.wait()).await;
         ended.expect("chromium ends").unwrap();
         self.errors
     }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 /// The time limit of any single wait. Nothing here takes longer than a few seconds unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The ordinary user for tests that run as root: `nobody`.
 const ORDINARY_USER: u32 = 65534;
@@ -87,7 +87,7 @@ impl Place {
 
     /// Runs a prepared command to its end.
     pub(crate) async fn end(&self, command: Command) -> Ended {
-        self.end_within(PATIENCE, command).await
+        self.end_within(WAIT_LIMIT, command).await
     }
 
     /// Runs a command to its end, with another time limit.
@@ -138,10 +138,10 @@ impl Place {
         let mut pipe = child.stdin.take().unwrap();
         pipe.write_all(stdin.as_bytes()).await.unwrap();
         drop(pipe);
-        let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+        let output = tokio::time::timeout(WAIT_LIMIT, child.wait_with_output()).await;
         ended(
             output
-                .unwrap_or_else(|_| panic!("crib {args:?} did not end within {PATIENCE:?}"))
+                .unwrap_or_else(|_| panic!("crib {args:?} did not end within {WAIT_LIMIT:?}"))
                 .unwrap(),
         )
     }
@@ -241,7 +241,7 @@ impl Ended {
 
 /// Waits until `missing` returns nothing; fails with its last result.
 pub(crate) async fn eventually(what: &str, missing: impl Fn() -> Vec<String>) {
-    harness::eventually(PATIENCE, what, async || {
+    harness::eventually(WAIT_LIMIT, what, async || {
         let now = missing();
         if now.is_empty() { Ok(()) } else { Err(now) }
     })
@@ -294,7 +294,7 @@ impl Running {
 
     /// Reads lines until one contains `text`.
     pub(crate) async fn line_with(&mut self, text: &str) -> String {
-        let found = tokio::time::timeout(PATIENCE, async {
+        let found = tokio::time::timeout(WAIT_LIMIT, async {
             while let Some(line) = self.lines.next_line().await.unwrap() {
                 self.seen.push(line.clone());
                 if line.contains(text) {
@@ -310,7 +310,7 @@ impl Running {
                 let err = self.err().await;
                 panic!("the output ended without {text:?}: {seen:#?}\nstandard error: {err}");
             }
-            Err(_) => panic!("no line with {text:?} within {PATIENCE:?}: {:#?}", self.seen),
+            Err(_) => panic!("no line with {text:?} within {WAIT_LIMIT:?}: {:#?}", self.seen),
         }
     }
 
@@ -319,7 +319,7 @@ impl Running {
         let err = self.child.stderr.take().map(|err| BufReader::new(err).lines());
         let lines = self.err_lines.get_or_insert_with(|| err.unwrap());
         let mut seen = Vec::new();
-        let found = tokio::time::timeout(PATIENCE, async {
+        let found = tokio::time::timeout(WAIT_LIMIT, async {
             while let Some(line) = lines.next_line().await.unwrap() {
                 if line.contains(text) {
                     return Some(line);
@@ -364,7 +364,7 @@ impl Running {
 
     /// Waits for its end.
     pub(crate) async fn end(mut self) -> Ended {
-        let ended = tokio::time::timeout(PATIENCE, async {
+        let ended = tokio::time::timeout(WAIT_LIMIT, async {
             while let Some(line) = self.lines.next_line().await.unwrap() {
                 self.seen.push(line);
             }
@@ -373,7 +373,7 @@ impl Running {
         });
         match ended.await {
             Ok((code, err)) => Ended { code, out: self.seen.join("\n"), err },
-            Err(_) => panic!("it did not end within {PATIENCE:?}: {:#?}", self.seen),
+            Err(_) => panic!("it did not end within {WAIT_LIMIT:?}: {:#?}", self.seen),
         }
     }
 }

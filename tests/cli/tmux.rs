@@ -78,7 +78,7 @@ impl<'a> Terminal<'a> {
 
     /// Waits until `missing` returns false for the screen.
     pub(crate) async fn wait(&self, what: &str, missing: impl Fn(&[String]) -> bool) {
-        harness::eventually(PATIENCE, what, async || {
+        harness::eventually(WAIT_LIMIT, what, async || {
             let screen = self.screen().await;
             if missing(&screen) { Err(screen) } else { Ok(()) }
         })

@@ -41,7 +41,7 @@ async fn last(proxy: &Proxy, method: &str) -> Call {
         let mut calls = calls.iter().rev().filter(|call| call.method == method);
         calls.next().filter(|call| call.end.is_some()).cloned()
     });
-    tokio::time::timeout(PATIENCE, ended).await.unwrap()
+    tokio::time::timeout(WAIT_LIMIT, ended).await.unwrap()
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn call_that_client_gives_up_is_cancelled_at_runtime() {
     let word = fixture::unique("given-up");
     let script = format!("touch /tmp/{word}; exec sleep 1000");
     let asked = client.exec(&container, ["/bin/sh", "-c", &script], 0);
-    let started = eventually(PATIENCE, "the exec to start", async || {
+    let started = eventually(WAIT_LIMIT, "the exec to start", async || {
         let test = ["/bin/sh", "-c", &format!("test -e /tmp/{word}")].map(str::to_owned);
         match runtime.client.exec(&container, test, 10).await {
             Ok(answer) if answer.exit_code == 0 => Ok(Ok::<_, Status>(())),

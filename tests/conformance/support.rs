@@ -8,9 +8,9 @@ pub(crate) use std::time::Duration;
 pub(crate) use cri::v1::{self, Mount};
 pub(crate) use harness::fixture_image::{ImageBuilder, Layer};
 pub(crate) use harness::need::Need;
+pub(crate) use harness::procfs::{self, ObservedProcess};
 pub(crate) use harness::runtime::Options;
-pub(crate) use harness::witness::{self, Witness};
-pub(crate) use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
+pub(crate) use harness::{Pod, Runtime, WAIT_LIMIT, eventually, fixture};
 pub(crate) use nix::sys::signal::{Signal, kill};
 pub(crate) use nix::unistd::Pid;
 pub(crate) use rstest::rstest;
@@ -103,7 +103,7 @@ pub(crate) async fn graceful_container(pod: &Pod, name: &str) -> String {
 
 /// Waits until nothing is left.
 pub(crate) async fn all_gone<T: Debug>(what: &str, left: impl Fn() -> Vec<T>) {
-    eventually(PATIENCE, what, async || {
+    eventually(WAIT_LIMIT, what, async || {
         let left = left();
         if left.is_empty() { Ok(()) } else { Err(left) }
     })
@@ -155,7 +155,7 @@ pub(crate) fn directory(runtime: &Runtime, name: &str) -> PathBuf {
 }
 
 /// Whether a process is the daemon or lives as long: the zygote, and the egress processes of rootless pods.
-pub(crate) fn is_daemon(runtime: &Runtime, process: Witness) -> bool {
+pub(crate) fn is_daemon(runtime: &Runtime, process: ObservedProcess) -> bool {
     let daemon = runtime.pid();
     Some(process.pid) == daemon
         || Some(process.parent()) == daemon && process.text("comm").trim() == "crib-zygote"
@@ -163,8 +163,8 @@ pub(crate) fn is_daemon(runtime: &Runtime, process: Witness) -> bool {
 }
 
 /// Whether a process is an egress process of rootless pods; the program has one or two.
-fn is_egress(process: Witness) -> bool {
-    let parent = |process: Witness| Witness { pid: process.parent() };
+fn is_egress(process: ObservedProcess) -> bool {
+    let parent = |process: ObservedProcess| ObservedProcess { pid: process.parent() };
     let ancestors = std::iter::successors(Some(process), |process| Some(parent(*process)));
     ancestors.take(3).any(|process| process.text("comm").trim() == "crib-egress")
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agent::cri::{LastLists, Lists};
 use harness::pod::Pod;
-use harness::{Node, PATIENCE, Runtime, fixture};
+use harness::{Node, Runtime, WAIT_LIMIT, fixture};
 use proxy::{CallFacts, Proxy, RecordedCall, lint};
 
 use crate::support::{FOREVER, manifest, ready};
@@ -84,7 +84,7 @@ async fn agent_keeps_rules_for_clients_in_life_of_pods() {
         let all = calls.iter().all(|call| call.end.is_some());
         all.then(|| calls.to_vec())
     });
-    let calls = tokio::time::timeout(PATIENCE, ended).await.unwrap();
+    let calls = tokio::time::timeout(WAIT_LIMIT, ended).await.unwrap();
     assert!(calls.iter().any(|call| call.method == "RemovePodSandbox"));
     let seen: Vec<_> =
         calls.iter().map(|call| CallFacts::from(&RecordedCall::from(call))).collect();

@@ -1,6 +1,6 @@
 //! The agent and the runtime are killed: pods keep running, and the restarted daemons take them over.
 
-use harness::{Node, PATIENCE, Runtime, eventually};
+use harness::{Node, Runtime, WAIT_LIMIT, eventually};
 
 use crate::support::{FOREVER, containers, manifest, no_pods, ready};
 
@@ -21,7 +21,7 @@ async fn new_agent_adopts_pods_of_killed_agent() {
     node.start_agent().unwrap();
 
     ready(&node, "comes", "app").await;
-    eventually(PATIENCE, "the pod without a manifest to go", || async {
+    eventually(WAIT_LIMIT, "the pod without a manifest to go", || async {
         let left = containers(&node, "goes").await;
         if left.is_empty() { Ok(()) } else { Err((left, node.agent_log())) }
     })

@@ -3,7 +3,7 @@
 //! agent/src/sync_loop/tests/killed.rs does the same to the agent's tasks, for more scenarios and for every call.
 
 use cri::v1::ContainerState;
-use harness::{Node, PATIENCE, eventually};
+use harness::{Node, WAIT_LIMIT, eventually};
 use proxy::{Call, Proxy};
 
 use crate::support::{FOREVER, containers, manifest, ready};
@@ -40,7 +40,7 @@ async fn call(proxy: &Proxy, number: usize, moment: Moment) {
         let count = calls.iter().filter(is_counted).count();
         (count >= number).then_some(())
     });
-    tokio::time::timeout(PATIENCE, reached)
+    tokio::time::timeout(WAIT_LIMIT, reached)
         .await
         .unwrap_or_else(|_| panic!("call {number} was never {moment:?}"));
 }
@@ -55,7 +55,9 @@ async fn adopted(proxy: &Proxy, container: &str) {
         };
         calls.iter().find(is_it).map(|_| ())
     });
-    tokio::time::timeout(PATIENCE, looked).await.expect("the agent never looked at the container");
+    tokio::time::timeout(WAIT_LIMIT, looked)
+        .await
+        .expect("the agent never looked at the container");
 }
 
 /// A pod whose containers record in a file that they were started.
@@ -78,7 +80,7 @@ async fn runs_once(node: &Node, pod: &str) {
 
 /// Waits until the runtime has no object of the pod.
 async fn gone(node: &Node, pod: &str) {
-    eventually(PATIENCE, &format!("{pod} to be gone"), || async {
+    eventually(WAIT_LIMIT, &format!("{pod} to be gone"), || async {
         let pods = node.runtime.client.pods(Default::default()).await.unwrap();
         let left = pods
             .iter()

@@ -1,7 +1,7 @@
 //! The lifecycle of pods, from a manifest to its removal.
 
 use cri::v1::ContainerState::{ContainerExited, ContainerRunning};
-use harness::{Node, PATIENCE, eventually};
+use harness::{Node, WAIT_LIMIT, eventually};
 
 use crate::support::{FOREVER, container_in, containers, lines, manifest, no_pods, ready};
 
@@ -61,7 +61,7 @@ async fn changed_manifest_recreates_pod() {
     let before = ready(&node, "p", "app").await;
     let changed = format!("echo changed; {FOREVER}");
     node.write_manifest("p.yaml", &manifest("p", "Always", &[("app", &changed)])).unwrap();
-    eventually(PATIENCE, "the new container", || async {
+    eventually(WAIT_LIMIT, "the new container", || async {
         let all = containers(&node, "p").await;
         let new =
             all.iter().rev().find(|(_, _, c)| c.id != before.id && c.state() == ContainerRunning);
@@ -88,7 +88,7 @@ async fn invalid_manifest_does_not_affect_others() {
     node.write_manifest("worse.yaml", "{{{").unwrap();
     node.write_manifest("good.yaml", &manifest("good", "Always", &[("app", FOREVER)])).unwrap();
     ready(&node, "good", "app").await;
-    eventually(PATIENCE, "the agent to name the bad one", || async {
+    eventually(WAIT_LIMIT, "the agent to name the bad one", || async {
         let log = node.agent_log();
         if log.contains("bad.yaml") && log.contains("worse.yaml") { Ok(()) } else { Err(log) }
     })
@@ -112,7 +112,7 @@ async fn on_failure_policy_restarts_failed_containers_only() {
     .unwrap();
     node.write_manifest("never.yaml", &manifest("never", "Never", &[("app", "exit 3")])).unwrap();
     // The first restart has no back-off delay, and is sufficient here.
-    eventually(PATIENCE, "the second attempt to succeed", || async {
+    eventually(WAIT_LIMIT, "the second attempt to succeed", || async {
         let all = containers(&node, "fails").await;
         let last = all.last().cloned();
         match last {
@@ -138,7 +138,7 @@ async fn failed_pull_starts_no_container() {
     let pod = pod.replacen("crib.local/host", "crib.local/not/here:1", 1);
     node.write_manifest("p.yaml", &pod).unwrap();
     ready(&node, "p", "other").await;
-    eventually(PATIENCE, "the agent to name the image", || async {
+    eventually(WAIT_LIMIT, "the agent to name the image", || async {
         let log = node.agent_log();
         if log.contains("crib.local/not/here:1") { Ok(()) } else { Err(log) }
     })

@@ -1,7 +1,7 @@
 //! Probes of containers: the effects of their results.
 
 use cri::v1::ContainerState::ContainerRunning;
-use harness::{Node, PATIENCE, Runtime, eventually};
+use harness::{Node, Runtime, WAIT_LIMIT, eventually};
 
 use crate::support::{FOREVER, container_in, containers, manifest, ready};
 
@@ -9,7 +9,7 @@ use crate::support::{FOREVER, container_in, containers, manifest, ready};
 async fn recorded(node: &Node, probe: &str, result: &str, count: usize) {
     let (probe, result) = (format!("probe={probe}"), format!("result={result}"));
     let is_it = |line: &&str| line.contains(&probe) && line.contains(&result);
-    eventually(PATIENCE, &format!("{probe} {result}"), || async {
+    eventually(WAIT_LIMIT, &format!("{probe} {result}"), || async {
         let log = node.agent_log();
         let seen = log.lines().filter(is_it).count();
         if seen >= count { Ok(()) } else { Err(log) }
@@ -40,7 +40,7 @@ async fn liveness_probe_restarts_container_and_readiness_probe_does_not() {
 
     node.runtime.client.sh(&app.id, "touch /shared/bad").await.unwrap();
     recorded(&node, "Liveness", "Failure", 1).await;
-    let again = eventually(PATIENCE, "the next attempt", || async {
+    let again = eventually(WAIT_LIMIT, "the next attempt", || async {
         let all = containers(&node, "p").await;
         let next = all
             .iter()

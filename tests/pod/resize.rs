@@ -1,8 +1,8 @@
 //! Pods whose CPU and memory are resized while they run, with cgroups.
 
 use cri::v1::ContainerState::ContainerRunning;
-use harness::witness::{self, Witness};
-use harness::{Node, PATIENCE, eventually, fixture};
+use harness::procfs::{self, ObservedProcess};
+use harness::{Node, WAIT_LIMIT, eventually, fixture};
 
 use crate::support::{container_in, containers};
 
@@ -17,7 +17,7 @@ fn manifest(mark: &str, uid: &str, cpu: &str, memory: &str, policy: &str) -> Str
 }
 
 /// The quota and the memory limit that the kernel applies to a process.
-fn limits(process: Witness) -> (String, String) {
+fn limits(process: ObservedProcess) -> (String, String) {
     let cpu = process.cgroup_file("cpu", "cpu.cfs_quota_us", "cpu.max");
     let quota = cpu.split(' ').next().unwrap_or_default().to_owned();
     let memory = process.cgroup_file("memory", "memory.limit_in_bytes", "memory.max");
@@ -25,11 +25,11 @@ fn limits(process: Witness) -> (String, String) {
 }
 
 /// Waits until the kernel applies these limits to the process with a mark, and returns it.
-async fn limited(node: &Node, mark: &str, quota: &str, memory: &str) -> Witness {
+async fn limited(node: &Node, mark: &str, quota: &str, memory: &str) -> ObservedProcess {
     let mark = format!("CRIB_TEST_MARK={mark}");
     let wanted = (quota.to_owned(), memory.to_owned());
-    eventually(PATIENCE, "the limits to apply", || async {
-        let found = witness::marked(&mark).first().copied();
+    eventually(WAIT_LIMIT, "the limits to apply", || async {
+        let found = procfs::marked(&mark).first().copied();
         match found {
             Some(process) if limits(process) == wanted => Ok(process),
             other => Err((other.map(limits), node.agent_log())),

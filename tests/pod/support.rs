@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use cri::v1::{Container, ContainerFilter, ContainerState, PodSandboxFilter};
-use harness::{Node, PATIENCE, cri_log, eventually};
+use harness::{Node, WAIT_LIMIT, cri_log, eventually};
 
 /// A pod with the given containers, each a name and a shell script; names that begin with `init` are init containers. All share an
 /// emptyDir at /shared.
@@ -55,7 +55,7 @@ pub(crate) async fn container_in(
     name: &str,
     state: ContainerState,
 ) -> Container {
-    eventually(PATIENCE, &format!("{pod}/{name} to be {state:?}"), || async {
+    eventually(WAIT_LIMIT, &format!("{pod}/{name} to be {state:?}"), || async {
         let all = containers(node, pod).await;
         let found =
             all.iter().rev().find(|(n, _, container)| n == name && container.state() == state);
@@ -69,7 +69,7 @@ pub(crate) async fn container_in(
 
 /// Waits for a line in a container's log.
 pub(crate) async fn line(node: &Node, container: &Container, text: &str) {
-    eventually(PATIENCE, &format!("the line {text:?}"), || async {
+    eventually(WAIT_LIMIT, &format!("the line {text:?}"), || async {
         let lines = lines(node, container).await;
         if lines.iter().any(|line| line == text) { Ok(()) } else { Err(lines) }
     })
@@ -85,7 +85,7 @@ pub(crate) async fn lines(node: &Node, container: &Container) -> Vec<String> {
 
 /// Waits until neither the runtime nor the agent has anything left of any pod.
 pub(crate) async fn no_pods(node: &Node) {
-    eventually(PATIENCE, "every pod to be gone", || async {
+    eventually(WAIT_LIMIT, "every pod to be gone", || async {
         let pods = node.runtime.client.pods(PodSandboxFilter::default()).await.unwrap();
         let directories: Vec<_> = std::fs::read_dir(node.agent_root().join("pods"))
             .into_iter()

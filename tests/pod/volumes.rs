@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use cri::v1::ContainerState::ContainerExited;
-use harness::{Node, PATIENCE, eventually};
+use harness::{Node, WAIT_LIMIT, eventually};
 
 use crate::support::{FOREVER, containers, manifest, no_pods, ready};
 
@@ -63,7 +63,7 @@ async fn pod_has_ids_of_its_own_and_owns_its_volumes() {
     let script = "awk '{print $1, $2, $3}' /proc/self/uid_map; touch /shared/f; stat -c %u /shared/f /api/labels; until [ -e /shared/end ]; do sleep 0.1; done";
     node.apply(&script_pod(script, "  hostUsers: false")).unwrap();
     node.running("p", &["app"]).await.unwrap();
-    eventually(PATIENCE, "the ids", async || {
+    eventually(WAIT_LIMIT, "the ids", async || {
         let printed = node.logs("p", "app").await.unwrap();
         if printed == "0 65536 65536\n0\n0\n" { Ok(()) } else { Err(printed) }
     })

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::node::{PATIENCE, PodState};
+use crate::node::{PodState, WAIT_LIMIT};
 
 /// The polling interval of the pods at its read-only server: the same as when the scenarios were recorded.
 const POLL: Duration = Duration::from_millis(150);
@@ -82,7 +82,7 @@ impl Kubelet {
         command.current_dir("/").stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         self.process = Some(Process::spawn(&mut command).unwrap());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         let port = self.ports.1;
         while pods(port).await.is_none() {
             let ended = self.process.as_mut().and_then(Process::try_wait);
@@ -113,7 +113,7 @@ impl Kubelet {
     /// Waits until it has read its manifests for the first time: before that it pauses for up to 5 s, until the runtime has
     /// responded.
     pub(crate) async fn sync_loop_runs(&self) {
-        let looked = within(PATIENCE, "the kubelet to look at its manifests", async || {
+        let looked = within(WAIT_LIMIT, "the kubelet to look at its manifests", async || {
             let log = self.log_text();
             log.contains("SyncLoop ADD").then_some(()).ok_or("nothing")
         });
@@ -126,7 +126,7 @@ impl Kubelet {
         }
         if let Some(mut process) = self.process.take() {
             process.signal(signal);
-            process.wait(PATIENCE).await;
+            process.wait(WAIT_LIMIT).await;
         }
     }
 

@@ -26,7 +26,7 @@ use crate::scenarios::scenario::Scenario;
 /// The resolv.conf of the recorded node.
 const RESOLV_CONF: &str = "nameserver 192.0.2.53\nnameserver 192.0.2.54\nsearch node.example.test example.test\noptions timeout:2 edns0\n";
 /// The time limit for each part of a node to start.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a step waits for the sandbox or container that it acts on.
 const SOON: Duration = Duration::from_secs(6);
@@ -135,7 +135,7 @@ impl Node {
             let mut ended = calls.iter().filter(|call| call.end.is_some());
             ended.any(|call| call.method == "ListContainers").then_some(())
         });
-        tokio::time::timeout(PATIENCE, listed).await.unwrap();
+        tokio::time::timeout(WAIT_LIMIT, listed).await.unwrap();
         if let Some(kubelet) = node.kubelet() {
             kubelet.sync_loop_runs().await;
         }

@@ -24,7 +24,7 @@ impl Lifecycle {
         &mut self,
         target: &Target,
         name: &'static str,
-        answer: impl Future<Output = harness::client::Answer<T>>,
+        answer: impl Future<Output = harness::client::CallResult<T>>,
     ) -> Result<T, BenchError> {
         let began = Instant::now();
         let answer = target.call(name, answer).await?;

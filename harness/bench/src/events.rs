@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use ContainerEventType::{ContainerStartedEvent as Started, ContainerStoppedEvent as Stopped};
 use cri::v1::{ContainerEventResponse, ContainerEventType};
-use harness::eventually::PATIENCE;
+use harness::eventually::WAIT_LIMIT;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -127,14 +127,14 @@ async fn age(
         }
         None
     };
-    match timeout(PATIENCE, found).await {
+    match timeout(WAIT_LIMIT, found).await {
         Ok(Some(age)) => Ok(age),
         Ok(None) => {
             Err(BenchError::Wait(format!("the stream of events of {endpoint} ended before {name}")))
         }
         Err(_) => Err(BenchError::Wait(format!(
             "{endpoint} sent no {name} within {} s",
-            PATIENCE.as_secs()
+            WAIT_LIMIT.as_secs()
         ))),
     }
 }

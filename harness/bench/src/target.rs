@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use check::{RUN_LABEL, RunDirectory, mark};
 use cri::v1;
-use harness::client::{Answer, Client};
+use harness::client::{CallResult, Client};
 use harness::fixture;
 use harness::pod::Pod;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -61,7 +61,7 @@ impl Target {
     pub(super) async fn call<T>(
         &self,
         call: &'static str,
-        answer: impl Future<Output = Answer<T>>,
+        answer: impl Future<Output = CallResult<T>>,
     ) -> Result<T, BenchError> {
         let answer = timeout(self.deadline, answer).await.unwrap_or_else(|_| {
             let limit = self.deadline;

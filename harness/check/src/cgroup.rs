@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use compact::Set;
 use cri::v1;
-use harness::client::{Answer, Client};
+use harness::client::{CallResult, Client};
 
 /// The mount point of the cgroup hierarchies.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -35,7 +35,7 @@ impl RunGroup {
 }
 
 /// The cgroup of a run; `None` if the runtime does not report its cgroup driver.
-pub(super) async fn of_run(client: &Client, run: &str) -> Answer<Option<RunGroup>> {
+pub(super) async fn of_run(client: &Client, run: &str) -> CallResult<Option<RunGroup>> {
     let request = v1::RuntimeConfigRequest {};
     let answer = client.runtime.clone().runtime_config(request).await?;
     let linux = answer.into_inner().linux;

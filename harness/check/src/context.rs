@@ -47,7 +47,7 @@ pub(super) struct Shared {
     /// The images that rules pull and remove.
     pub(super) images: Result<TestImages, String>,
     /// How long a rule waits for a state.
-    pub(super) patience: Duration,
+    pub(super) wait_limit: Duration,
     /// How the runtime is restarted.
     pub(super) restart: Option<Restart>,
     /// The rules whose pods are not removed yet.
@@ -272,7 +272,7 @@ impl Context {
         F: Future<Output = Result<T, S>>,
     {
         self.waiting.set(Some(what));
-        let waited = within(self.shared.patience, what, look).await;
+        let waited = within(self.shared.wait_limit, what, look).await;
         self.waiting.set(None);
         Ok(waited?)
     }

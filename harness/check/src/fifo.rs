@@ -70,7 +70,7 @@ impl LifetimeFifo {
             }
             Ok::<(), io::Error>(())
         };
-        match tokio::time::timeout(x.shared.patience, reading).await {
+        match tokio::time::timeout(x.shared.wait_limit, reading).await {
             Ok(Ok(())) => {
                 self.writer = None;
                 Ok(())
@@ -100,7 +100,7 @@ impl LifetimeFifo {
     pub(super) async fn wait_closed(&mut self, x: &Context, after: &str) -> Verdict {
         let mut rest = Vec::new();
         let reading = self.reader.read_to_end(&mut rest);
-        match tokio::time::timeout(x.shared.patience, reading).await {
+        match tokio::time::timeout(x.shared.wait_limit, reading).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => failed("the FIFO of the container", "its end", error.to_string()),
             Err(_) => failed(

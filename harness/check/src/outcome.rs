@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 
+use harness::debug_text::{difference, plain};
 use harness::eventually::WaitError;
-use harness::shown::{difference, plain};
 use tokio::task::JoinError;
 use tonic::{Code, Status};
 
@@ -58,7 +58,7 @@ impl From<Status> for Outcome {
 impl From<WaitError> for Outcome {
     fn from(error: WaitError) -> Self {
         Self::Fail {
-            what: error.what,
+            what: error.condition,
             expected: format!("within {} s", error.limit.as_secs_f64()),
             seen: error.last,
         }

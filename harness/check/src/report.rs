@@ -6,7 +6,7 @@ mod json;
 mod sarif;
 mod text;
 
-pub use harness::shown::brief;
+pub use harness::debug_text::brief;
 
 use crate::compare::{Change, Comparison};
 use crate::outcome::{self, Outcome};

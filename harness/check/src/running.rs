@@ -38,7 +38,7 @@ pub struct Options {
     /// The time limit of a rule.
     pub deadline: Duration,
     /// How long a rule waits for one state.
-    pub patience: Duration,
+    pub wait_limit: Duration,
     /// How to restart the runtime; if missing, the rules of restarts are skipped.
     pub restart: Option<Restart>,
     /// The faults that the rules' proxies inject. A fault that is `off` and named `restarted` is enabled when a rule has restarted
@@ -58,7 +58,7 @@ impl Options {
             rules: crate::all(),
             parallel: 8,
             deadline: DEADLINE,
-            patience: Duration::from_secs(20),
+            wait_limit: Duration::from_secs(20),
             restart: None,
             faults: Vec::new(),
         }

@@ -10,10 +10,10 @@ use crib_base::dirs::temp_dir;
 use crib_base::exit::{CALLS, Exit};
 use crib_base::live::{self, NamedRun, RunName};
 use crib_base::report::{chain, event_loop, print_error};
-use crib_base::run_socket::{self, Answer as RunAnswer, Request, RunConnection};
+use crib_base::run_socket::{self, Request, RunConnection, RunResponse};
 use crib_base::signals::Signals;
 use harness::Client;
-use harness::client::Answer;
+use harness::client::CallResult;
 use harness::client::within;
 use tokio::runtime::Builder;
 
@@ -242,7 +242,7 @@ impl Cri {
     }
 
     /// Sends a request to the runtime's `crib run`; `None` if there is no run, or it is ending.
-    pub(crate) fn ask_run(&self, request: Request) -> Result<Option<RunAnswer>, CallError> {
+    pub(crate) fn call_run(&self, request: Request) -> Result<Option<RunResponse>, CallError> {
         let run = self.run_directory();
         let failed =
             |source| CallError::Io { doing: format!("ask the run in {}", run.display()), source };
@@ -250,7 +250,7 @@ impl Cri {
             return Ok(None);
         };
         connection.set_timeout(self.timeout.unwrap_or(CALL_TIMEOUT)).map_err(failed)?;
-        connection.ask(request).map_err(failed)
+        connection.call(request).map_err(failed)
     }
 
     /// The user's timeout for calls, if set.
@@ -267,7 +267,7 @@ impl Cri {
     pub(crate) async fn call<T>(
         &self,
         call: &'static str,
-        answer: impl Future<Output = Answer<T>>,
+        answer: impl Future<Output = CallResult<T>>,
     ) -> Result<T, CallError> {
         let timeout = self.timeout.unwrap_or(CALL_TIMEOUT);
         self.wait(call, Some(timeout), answer).await
@@ -284,7 +284,7 @@ impl Cri {
     pub(crate) async fn call_with_user_timeout<T>(
         &self,
         call: &'static str,
-        answer: impl Future<Output = Answer<T>>,
+        answer: impl Future<Output = CallResult<T>>,
     ) -> Result<T, CallError> {
         self.wait(call, self.timeout, answer).await
     }
@@ -294,7 +294,7 @@ impl Cri {
         &self,
         call: &'static str,
         timeout: Option<Duration>,
-        answer: impl Future<Output = Answer<T>>,
+        answer: impl Future<Output = CallResult<T>>,
     ) -> Result<T, CallError> {
         self.wait(call, timeout.or(self.timeout), answer).await
     }
@@ -303,7 +303,7 @@ impl Cri {
     pub(crate) async fn call_without_timeout<T>(
         &self,
         call: &'static str,
-        answer: impl Future<Output = Answer<T>>,
+        answer: impl Future<Output = CallResult<T>>,
     ) -> Result<T, CallError> {
         self.wait(call, None, answer).await
     }
@@ -312,7 +312,7 @@ impl Cri {
         &self,
         call: &'static str,
         timeout: Option<Duration>,
-        answer: impl Future<Output = Answer<T>>,
+        answer: impl Future<Output = CallResult<T>>,
     ) -> Result<T, CallError> {
         let answer = match timeout {
             None => answer.await,

@@ -111,7 +111,7 @@ async fn feed(stdin: Option<Outlet>) {
 async fn resize(sizes: Option<Sizes>, size: &mut TerminalSize) {
     while let Some(sizes) = &sizes {
         let (width, height) = size.next().await;
-        if sizes.tell(width, height).await.is_err() {
+        if sizes.send(width, height).await.is_err() {
             break;
         }
     }

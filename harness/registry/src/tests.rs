@@ -176,7 +176,7 @@ async fn interrupted_upload_resumes_at_offset() {
     let head = format!("PATCH {place} HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n01234");
     stream.write_all(head.as_bytes()).await.unwrap();
     drop(stream);
-    harness::eventually(harness::PATIENCE, "the upload is free again", async || {
+    harness::eventually(harness::WAIT_LIMIT, "the upload is free again", async || {
         let response = get(&registry, &place).await;
         match (response.status, response.header("range")) {
             (204, "0-4") => Ok(()),
@@ -545,6 +545,6 @@ async fn stop_ends_load_and_removes_directory() {
     let root = registry.server.store.root().to_owned();
     let load = registry.load_interruptibly(&archive, None);
     assert!(tokio::time::timeout(std::time::Duration::ZERO, load).await.is_err());
-    tokio::time::timeout(harness::PATIENCE, registry.stop()).await.unwrap();
+    tokio::time::timeout(harness::WAIT_LIMIT, registry.stop()).await.unwrap();
     assert!(!root.exists());
 }

@@ -7,9 +7,9 @@ use cri::v1::{self, ContainerState, PodSandboxState};
 use serde::Deserialize;
 
 use super::Node;
-use crate::client::Answer;
+use crate::client::CallResult;
 use crate::cri_log;
-use crate::eventually::{PATIENCE, WaitError, within};
+use crate::eventually::{WAIT_LIMIT, WaitError, within};
 
 /// The label that the kubelet sets on the sandbox and the containers of a pod (Kubernetes 1.36, k8s.io/kubelet/pkg/types).
 const POD_NAME: &str = "io.kubernetes.pod.name";
@@ -63,7 +63,7 @@ impl FinishedPod {
 
 /// A pod in the runtime.
 #[derive(Debug)]
-struct Seen {
+struct ObservedPod {
     sandbox: Option<v1::PodSandbox>,
     /// The last attempt of each container.
     containers: Vec<v1::ContainerStatus>,
@@ -108,12 +108,12 @@ impl Node {
         let what = format!("pod {pod} to be removed");
         if let Err(error) = self.delete_manifest(&format!("{pod}.yaml")) {
             return Err(WaitError {
-                what,
-                limit: PATIENCE,
+                condition: what,
+                limit: WAIT_LIMIT,
                 last: format!("failed to remove its manifest: {error}"),
             });
         }
-        within(PATIENCE, &what, async || match self.look(pod).await {
+        within(WAIT_LIMIT, &what, async || match self.observe(pod).await {
             Ok(seen) if seen.sandbox.is_none() && seen.containers.is_empty() => Ok(()),
             seen => Err(seen),
         })
@@ -126,8 +126,8 @@ impl Node {
     /// With the last observation.
     pub async fn running(&self, pod: &str, containers: &[&str]) -> Result<(), WaitError> {
         let what = format!("pod {pod} to run {}", containers.join(", "));
-        within(PATIENCE, &what, async || {
-            let seen = self.look(pod).await.map_err(Err)?;
+        within(WAIT_LIMIT, &what, async || {
+            let seen = self.observe(pod).await.map_err(Err)?;
             let runs = |wanted: &&str| {
                 let mut statuses = seen.containers.iter();
                 statuses
@@ -149,8 +149,8 @@ impl Node {
     /// With the last observation.
     pub async fn finished(&self, pod: &str) -> Result<FinishedPod, WaitError> {
         let what = format!("pod {pod} to finish");
-        within(PATIENCE, &what, async || {
-            let seen = self.look(pod).await.map_err(Err)?;
+        within(WAIT_LIMIT, &what, async || {
+            let seen = self.observe(pod).await.map_err(Err)?;
             let exited = |s: &v1::ContainerStatus| s.state() == ContainerState::ContainerExited;
             let over = seen.sandbox.is_some() && !seen.is_ready() && !seen.containers.is_empty();
             if over && seen.containers.iter().all(exited) {
@@ -166,8 +166,8 @@ impl Node {
     ///
     /// # Errors
     /// The runtime's; NotFound if the pod has no such container.
-    pub async fn logs(&self, pod: &str, container: &str) -> Answer<String> {
-        let seen = self.look(pod).await?;
+    pub async fn logs(&self, pod: &str, container: &str) -> CallResult<String> {
+        let seen = self.observe(pod).await?;
         let Some(status) = seen.containers.iter().find(|s| name_of(s) == container) else {
             return Err(tonic::Status::not_found(format!(
                 "pod {pod} has no container {container}"
@@ -186,7 +186,7 @@ impl Node {
         drop(self);
     }
 
-    async fn look(&self, pod: &str) -> Answer<Seen> {
+    async fn observe(&self, pod: &str) -> CallResult<ObservedPod> {
         let client = &self.runtime.client;
         let labels = HashMap::from([(POD_NAME.to_owned(), pod.to_owned())]);
         let sandboxes = client
@@ -209,11 +209,11 @@ impl Node {
             Some(_) => String::new(),
             None => self.agent_log(),
         };
-        Ok(Seen { sandbox, containers, agent_log })
+        Ok(ObservedPod { sandbox, containers, agent_log })
     }
 }
 
-impl Seen {
+impl ObservedPod {
     fn is_ready(&self) -> bool {
         let ready = PodSandboxState::SandboxReady;
         self.sandbox.as_ref().is_some_and(|s| s.state() == ready)

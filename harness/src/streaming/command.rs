@@ -56,7 +56,7 @@ impl Sizes {
     ///
     /// # Errors
     /// If the server has closed the stream.
-    pub async fn tell(&self, width: u16, height: u16) -> Result<(), StreamClosed> {
+    pub async fn send(&self, width: u16, height: u16) -> Result<(), StreamClosed> {
         let size = format!("{{\"Width\":{width},\"Height\":{height}}}\n");
         self.0.send(size.into()).await
     }
@@ -154,7 +154,7 @@ impl Command {
     /// If the server has closed the stream.
     pub async fn resize(&self, width: u16, height: u16) -> Result<(), StreamClosed> {
         let sizes = self.sizes.as_ref().ok_or(StreamClosed)?;
-        sizes.tell(width, height).await
+        sizes.send(width, height).await
     }
 
     /// Waits for the command's exit, and returns the exit code. Drops output streams that have not been taken.
@@ -163,26 +163,26 @@ impl Command {
     /// If it could not be run or the connection was lost.
     pub async fn ended(mut self) -> Result<i32, CommandError> {
         drop((self.stdout.take(), self.stderr.take()));
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         while let Some(bytes) = self.error.next().await {
-            told.extend_from_slice(&bytes);
+            received.extend_from_slice(&bytes);
         }
         self.driving.shutdown().await;
-        outcome(&told, self.json)
+        outcome(&received, self.json)
     }
 }
 
-fn outcome(told: &[u8], json: bool) -> Result<i32, CommandError> {
+fn outcome(received: &[u8], json: bool) -> Result<i32, CommandError> {
     if !json {
-        return match told {
+        return match received {
             [] => Ok(0),
             text => Err(CommandError::Failed(String::from_utf8_lossy(text).into())),
         };
     }
-    if told.is_empty() {
+    if received.is_empty() {
         return Err(CommandError::Lost);
     }
-    let status: serde_json::Value = serde_json::from_slice(told).unwrap_or_default();
+    let status: serde_json::Value = serde_json::from_slice(received).unwrap_or_default();
     if status["status"] == "Success" {
         return Ok(0);
     }
@@ -196,7 +196,7 @@ fn outcome(told: &[u8], json: bool) -> Result<i32, CommandError> {
     }
     let message = status["message"]
         .as_str()
-        .map_or_else(|| String::from_utf8_lossy(told).into_owned(), str::to_owned);
+        .map_or_else(|| String::from_utf8_lossy(received).into_owned(), str::to_owned);
     Err(CommandError::Failed(message))
 }
 
@@ -239,10 +239,10 @@ mod tests {
     #[case::well_of_old("", false, Ok(0))]
     #[case::badly_of_old("exit code 3", false, failed("exit code 3"))]
     fn exit_code_is_read_from_error_stream(
-        #[case] told: &str,
+        #[case] received: &str,
         #[case] json: bool,
         #[case] expected: Result<i32, CommandError>,
     ) {
-        assert_eq!(outcome(told.as_bytes(), json), expected);
+        assert_eq!(outcome(received.as_bytes(), json), expected);
     }
 }

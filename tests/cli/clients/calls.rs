@@ -171,7 +171,7 @@ async fn signal_ends_wait_for_configuration_in_fifo(#[case] args: &[&str]) {
         let path = fifo.clone();
         let open = move || std::fs::File::options().write(true).open(path).unwrap();
         let open = tokio::task::spawn_blocking(open);
-        let _writer = tokio::time::timeout(PATIENCE, open).await.unwrap().unwrap();
+        let _writer = tokio::time::timeout(WAIT_LIMIT, open).await.unwrap().unwrap();
         running.signal(signal);
         running.end().await.exits(130);
     }

@@ -42,7 +42,7 @@ impl Agent {
 
     /// Waits until the response of `/healthz` begins with `status`.
     async fn is(&self, status: &str) -> String {
-        harness::eventually(PATIENCE, status, async || match get(self.health, "/healthz").await {
+        harness::eventually(WAIT_LIMIT, status, async || match get(self.health, "/healthz").await {
             Some((seen, body)) if seen == status => Ok(body),
             other => Err(other),
         })

@@ -200,7 +200,7 @@ async fn dash_is_a_tar_archive(#[case] files: &'static str) {
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&archive).await.unwrap();
     drop(stdin);
-    let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    let ended = tokio::time::timeout(WAIT_LIMIT, child.wait_with_output()).await.unwrap().unwrap();
     assert!(ended.status.success(), "{ended:?}");
     assert_eq!(served.sh("cat /srv/deep/file").await, "text");
 }

@@ -75,7 +75,7 @@ async fn on_terminal(place: &Place, kind: &str, args: &[&str]) -> String {
         let pid = i32::try_from(child.id().unwrap()).unwrap();
         kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
     }
-    tokio::time::timeout(PATIENCE, child.wait()).await.unwrap().unwrap();
+    tokio::time::timeout(WAIT_LIMIT, child.wait()).await.unwrap().unwrap();
     reader.join().unwrap();
     text()
 }

@@ -24,7 +24,7 @@ async fn crib(runtime: &Runtime, args: &[&str], stdin: &[u8]) -> (Option<i32>, V
         drop(pipe);
     };
     let both = async { tokio::join!(input, child.wait_with_output()).1.unwrap() };
-    let output = tokio::time::timeout(PATIENCE, both).await.expect("it did not end");
+    let output = tokio::time::timeout(WAIT_LIMIT, both).await.expect("it did not end");
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), output.stdout, err)
 }
@@ -68,7 +68,7 @@ async fn stream_ends_when_its_output_is_closed(#[case] args: &[&str]) {
     let mut running = place.start(&[&[command, "--runtime-endpoint", &socket], args].concat());
     running.line_with("y").await;
     let ended = running.stop_reading().wait_with_output();
-    let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap();
+    let ended = tokio::time::timeout(WAIT_LIMIT, ended).await.unwrap().unwrap();
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
 }
@@ -156,7 +156,7 @@ async fn exec_without_tty_detaches_on_ctrl_c() {
     let ended = running.interrupt().await;
     assert_eq!((ended.code, ended.err.as_str()), (Some(130), ""));
     // Then its output has no reader any more.
-    harness::eventually(PATIENCE, "the end of a program that writes", async || {
+    harness::eventually(WAIT_LIMIT, "the end of a program that writes", async || {
         let argv = ["cat", "/tmp/end"].map(str::to_owned).to_vec();
         let cat = runtime.client.exec(&id, argv, 10).await.unwrap();
         match cat.stdout.as_slice() {
@@ -234,7 +234,7 @@ async fn exec_with_tty_forwards_size_and_signals() {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     // Kept open until the end: an end of input would be typed into the terminal.
     let stdin = child.stdin.take();
-    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+    let output = tokio::time::timeout(WAIT_LIMIT, child.wait_with_output()).await;
     let output = output.expect("it did not end").unwrap();
     drop(stdin);
     let out = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -175,7 +175,7 @@ async fn node_gets_its_certificate_by_a_request_and_replaces_it_before_it_ends()
     let agent = joined.agent(&[&flags[..], &[&manifests]].concat());
     let first = wait_for_request(&joined).await;
     // Static pods need no certificate.
-    harness::eventually(PATIENCE, "the static pod runs", async || {
+    harness::eventually(WAIT_LIMIT, "the static pod runs", async || {
         let running = joined.running().await;
         if running.len() == 1 { Ok(()) } else { Err(running) }
     })
@@ -254,7 +254,7 @@ async fn server_shows_a_certificate_that_the_cluster_signed_once_it_has_one() {
     assert_eq!(csr["spec"]["usages"], json!(["digital signature", "server auth"]));
     let certificate = signer.sign(csr["spec"]["request"].as_str().unwrap(), HOUR, 100 * HOUR);
     answer(&joined, &csr, &signed(&certificate));
-    harness::eventually(PATIENCE, "the signed certificate", async || {
+    harness::eventually(WAIT_LIMIT, "the signed certificate", async || {
         if is_of(signer.0.der(), &port).await { Ok(()) } else { Err("another one") }
     })
     .await;
@@ -277,7 +277,7 @@ async fn age_of_a_replaced_server_certificate_is_measured() {
         let certificate = signer.sign(csr["spec"]["request"].as_str().unwrap(), ago, left);
         answer(&joined, &csr, &signed(&certificate));
     }
-    harness::eventually(PATIENCE, "the age of the first certificate", async || {
+    harness::eventually(WAIT_LIMIT, "the age of the first certificate", async || {
         let Some((_, text)) = get(shown, "/metrics").await else { return Err("no answer") };
         let name = "kubelet_certificate_manager_server_rotation_seconds_bucket";
         let has = |bound: &str, count: u64| {

@@ -71,7 +71,7 @@ async fn claimed_volume_is_staged_published_and_undone_in_order() {
     let calls =
         ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"];
     assert_eq!(scene.driver.changes(), calls);
-    harness::eventually(PATIENCE, "its directories are gone", async || {
+    harness::eventually(WAIT_LIMIT, "its directories are gone", async || {
         match scene.root.join("plugins/kubernetes.io/csi").join(DRIVER).read_dir().unwrap().next() {
             None => Ok(()),
             Some(left) => Err(format!("{left:?}")),
@@ -155,7 +155,7 @@ async fn volume_of_two_pods_is_unstaged_after_the_last() {
     scene.joined.wait_for_phase("other", "Running").await;
     scene.delete("two").await;
     scene.driver.wait_for("NodeUnstageVolume", 1).await;
-    harness::eventually(PATIENCE, "no process keeps the volume", async || {
+    harness::eventually(WAIT_LIMIT, "no process keeps the volume", async || {
         let mounts = scene.mounts_of_processes();
         if mounts.is_empty() { Ok(()) } else { Err(mounts) }
     })
@@ -180,7 +180,7 @@ async fn agent_killed_after_a_mount_is_followed_by_one_that_unmounts(#[case] cal
     scene.start_agent();
     scene.joined.wait_until_gone("web").await;
     scene.driver.wait_for("NodeUnstageVolume", 1).await;
-    harness::eventually(PATIENCE, "nothing is mounted", async || {
+    harness::eventually(WAIT_LIMIT, "nothing is mounted", async || {
         let mounted = scene.driver.mounted();
         if mounted.is_empty() { Ok(()) } else { Err(mounted) }
     })
@@ -247,7 +247,7 @@ async fn orphan_of_a_killed_agent_is_unpublished_before_it_is_removed() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "handle-data");
     scene.driver.refuse_nothing();
     let directory = scene.root.join("pods").join(uid);
-    harness::eventually(PATIENCE, "the pod's directory is gone", async || {
+    harness::eventually(WAIT_LIMIT, "the pod's directory is gone", async || {
         if directory.exists() { Err(scene.driver.changes()) } else { Ok(()) }
     })
     .await;

@@ -36,7 +36,7 @@ fn devices(scene: &Scene) -> PathBuf {
 
 /// Waits until nothing of the device is left.
 async fn wait_until_clean(scene: &Scene) {
-    harness::eventually(PATIENCE, "no directories of the device", async || {
+    harness::eventually(WAIT_LIMIT, "no directories of the device", async || {
         let places = ["data", "publish/data", "staging/data"].map(|name| devices(scene).join(name));
         let left: Vec<_> = places.iter().filter(|path| path.exists()).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }

@@ -187,7 +187,7 @@ impl CsiDriver {
 
     /// Waits until this many calls of this method were made.
     pub(crate) async fn wait_for(&self, name: &str, count: usize) -> Vec<Value> {
-        harness::eventually(PATIENCE, &format!("{count} × {name}"), async || {
+        harness::eventually(WAIT_LIMIT, &format!("{count} × {name}"), async || {
             let calls = self.calls(name);
             if calls.len() >= count { Ok(calls) } else { Err(self.changes()) }
         })

@@ -42,7 +42,7 @@ impl Shown {
 
     /// The statistics of the pod's volumes, once they are measured.
     async fn volumes(&self) -> Value {
-        harness::eventually(PATIENCE, "measured volumes", async || {
+        harness::eventually(WAIT_LIMIT, "measured volumes", async || {
             let pod = self.pod().await;
             if pod["volume"].is_array() { Ok(pod["volume"].clone()) } else { Err(pod) }
         })

@@ -71,7 +71,7 @@ fn come(root: &Path, endpoint: &Path) -> watch::Receiver<usize> {
 
 async fn registered(registrations: &mut watch::Receiver<usize>, times: usize) {
     let seen = registrations.wait_for(|count| *count >= times);
-    tokio::time::timeout(PATIENCE, seen).await.expect("the driver is registered").unwrap();
+    tokio::time::timeout(WAIT_LIMIT, seen).await.expect("the driver is registered").unwrap();
 }
 
 /// Creates a pod on the node with a claim that is reserved for it. Returns the claim's uid.

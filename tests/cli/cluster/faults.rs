@@ -19,7 +19,7 @@ async fn agent_waits_for_a_server_that_is_away_at_the_start() {
     let manifests = joined.place.path("static");
     let agent = joined.agent(&["--manifests", manifests.to_str().unwrap()]);
     // Static pods run without a cluster.
-    harness::eventually(PATIENCE, "the manifest's pod runs", async || {
+    harness::eventually(WAIT_LIMIT, "the manifest's pod runs", async || {
         let running = joined.running().await;
         if running.len() == 1 { Ok(()) } else { Err(running) }
     })
@@ -53,7 +53,7 @@ async fn pods_run_on_while_the_server_is_away_and_are_seen_to_afterwards() {
     // In the meantime one pod is deleted by force, one exits, one is created; and the server discards its history of changes.
     joined.delete_pod("goes", Some(0));
     std::fs::write(signs.join("go"), "").unwrap();
-    harness::eventually(PATIENCE, "one has ended, and nothing else", async || {
+    harness::eventually(WAIT_LIMIT, "one has ended, and nothing else", async || {
         let running = joined.running().await;
         if running.len() == 2 { Ok(()) } else { Err(running) }
     })
@@ -66,7 +66,7 @@ async fn pods_run_on_while_the_server_is_away_and_are_seen_to_afterwards() {
     joined.server.come();
     joined.wait_for_phase("ends", "Succeeded").await;
     joined.wait_for_phase("new", "Running").await;
-    harness::eventually(PATIENCE, "the deleted one has ended", async || {
+    harness::eventually(WAIT_LIMIT, "the deleted one has ended", async || {
         let running = joined.running().await;
         if running.len() == 2 { Ok(()) } else { Err(running) }
     })

@@ -176,7 +176,7 @@ pub(crate) async fn wait(
     look: impl Fn() -> Value,
     is_so: impl Fn(&Value) -> bool,
 ) -> Value {
-    harness::eventually(PATIENCE, what, async || {
+    harness::eventually(WAIT_LIMIT, what, async || {
         let seen = look();
         if is_so(&seen) { Ok(seen) } else { Err(seen) }
     })

@@ -38,7 +38,7 @@ fn container(pod: &Value) -> Value {
 
 /// Waits until the runtime has this many running containers, and returns them.
 async fn wait_for_running(joined: &Joined, count: usize) -> Vec<String> {
-    harness::eventually(PATIENCE, "containers that run", async || {
+    harness::eventually(WAIT_LIMIT, "containers that run", async || {
         let running = joined.running().await;
         if running.len() == count { Ok(running) } else { Err(running) }
     })
@@ -169,7 +169,7 @@ async fn static_pods_run_before_the_server_is_there_and_are_shown_afterwards() {
         let ended = joined.place.crib(&args).await.exits(0);
         if ended.out.contains("CONTAINER_EXITED") { Ok(()) } else { Err(ended.out) }
     };
-    harness::eventually(PATIENCE, "the static pod has ended", ended).await;
+    harness::eventually(WAIT_LIMIT, "the static pod has ended", ended).await;
     joined.server.come();
     joined.wait_for_phase("web-n1", "Succeeded").await;
     joined.end(agent).await;
@@ -181,7 +181,7 @@ async fn logs_of_a_mirror_pod_are_those_of_the_static_pod() {
     let manifests = manifests(&joined, "echo hello; sleep 3600");
     let served = Served::with(joined, &["--manifests", &manifests]).await;
     served.joined.wait_for_pod("web-n1", "ready", is_ready).await;
-    harness::eventually(PATIENCE, "the line", async || {
+    harness::eventually(WAIT_LIMIT, "the line", async || {
         let seen = served.get("/containerLogs/default/web-n1/app").await;
         if seen == (200, "hello\n".to_owned()) { Ok(()) } else { Err(seen) }
     })

@@ -77,7 +77,7 @@ async fn containers_wait_until_services_are_listed() {
         waiting(&web)["message"],
         "services have not yet been read at least once, cannot construct envvars"
     );
-    harness::eventually(PATIENCE, "the static pod runs, and nothing else", async || {
+    harness::eventually(WAIT_LIMIT, "the static pod runs, and nothing else", async || {
         let running = joined.running().await;
         if running.len() == 1 { Ok(()) } else { Err(running) }
     })

@@ -152,7 +152,7 @@ async fn pod_that_takes_the_name_of_another_gets_its_own_status() {
     let web = joined.wait_for_phase("web", "Running").await;
     assert_eq!(web["metadata"]["uid"], second.as_str());
     let id = web["status"]["containerStatuses"][0]["containerID"].as_str().unwrap().to_owned();
-    harness::eventually(PATIENCE, "only the second pod runs", async || {
+    harness::eventually(WAIT_LIMIT, "only the second pod runs", async || {
         let running = joined.running().await;
         let is_so = running.len() == 1 && id.ends_with(&running[0]);
         if is_so { Ok(()) } else { Err(running) }

@@ -128,7 +128,7 @@ async fn logs_are_those_of_the_container() {
     served.joined.create_pod(&pod("talks", script));
     served.joined.wait_for_phase("talks", "Running").await;
     let path = "/containerLogs/default/talks/app";
-    harness::eventually(PATIENCE, "three lines", async || {
+    harness::eventually(WAIT_LIMIT, "three lines", async || {
         let seen = served.get(path).await;
         if seen == (200, "one\ntwo\nthree\n".to_owned()) { Ok(()) } else { Err(seen) }
     })
@@ -181,12 +181,12 @@ async fn logs_are_those_of_the_container() {
     // Later lines are sent immediately, and the response ends with the container.
     let follow = format!("{path}?follow=true&tailLines=1");
     let mut following = served.ask(&follow, Some(&served.admin), None).await;
-    let first = tokio::time::timeout(PATIENCE, following.chunk()).await.unwrap().unwrap();
+    let first = tokio::time::timeout(WAIT_LIMIT, following.chunk()).await.unwrap().unwrap();
     assert_eq!(first.unwrap(), "three\n");
     let args =
         ["exec", "--runtime-endpoint", served.joined.endpoint(), "talks", "touch", "/tmp/end"];
     served.joined.place.crib(&args).await.exits(0);
-    let rest = tokio::time::timeout(PATIENCE, answered(following)).await.unwrap();
+    let rest = tokio::time::timeout(WAIT_LIMIT, answered(following)).await.unwrap();
     assert_eq!(rest, (200, "four\n".to_owned()));
     for (stream, expected) in [("Stdout", "one\ntwo\nthree\n"), ("Stderr", "four\n")] {
         let seen = served.get(&format!("{path}?stream={stream}")).await;
@@ -226,7 +226,7 @@ async fn strangers_keep_nobody_from_the_server() {
     assert_eq!(served.get("/healthz").await, (200, "ok".to_owned()));
     // The oldest connection was closed for the new one.
     let mut byte = [0];
-    let oldest = tokio::time::timeout(PATIENCE, silent[0].read(&mut byte)).await.unwrap();
+    let oldest = tokio::time::timeout(WAIT_LIMIT, silent[0].read(&mut byte)).await.unwrap();
     assert!(matches!(oldest, Ok(0) | Err(_)), "{oldest:?}");
 
     // Request heads that are too large, and requests that are not HTTP, close the connection.
@@ -239,7 +239,7 @@ async fn strangers_keep_nobody_from_the_server() {
         // The server may close the connection before it has read everything.
         let _ = stream.write_all(head.as_bytes()).await;
         let mut answer = Vec::new();
-        let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+        let read = tokio::time::timeout(WAIT_LIMIT, stream.read_to_end(&mut answer)).await;
         assert!(read.is_ok(), "{expected}: the connection stays open");
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.is_empty() || answer.starts_with(expected), "{answer}");

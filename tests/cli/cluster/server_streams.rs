@@ -49,7 +49,7 @@ async fn attach_reads_what_the_container_writes() {
     let wanted = Streams { stdout: true, ..Streams::default() };
     let mut command = streaming::command(&url, wanted, Transport::Spdy).await.unwrap();
     let read = command.stdout.as_mut().unwrap().next();
-    let read = tokio::time::timeout(PATIENCE, read).await.unwrap();
+    let read = tokio::time::timeout(WAIT_LIMIT, read).await.unwrap();
     assert!(String::from_utf8_lossy(&read.unwrap()).starts_with("tick\n"));
     drop(command);
     served.end().await;
@@ -76,7 +76,7 @@ spec:
     served.joined.wait_for_phase("p", "Running").await;
     let plain = served.plain().await;
     let url = format!("{}/portForward/default/p", plain.url);
-    harness::eventually(PATIENCE, "the pod's server answers", async || {
+    harness::eventually(WAIT_LIMIT, "the pod's server answers", async || {
         let ports =
             streaming::port_forward(&url, transport).await.map_err(|error| error.to_string())?;
         let (near, mut far) = tokio::io::duplex(1024);

@@ -55,7 +55,7 @@ async fn address_of(joined: &Joined, name: &str) -> String {
 /// Runs a client in a pod until it receives `expected`.
 async fn hears(joined: &Joined, pod: &str, at: &str, expected: &str) {
     let script = format!("exec timeout 5 bash -c 'exec 3<>/dev/tcp/{at} && cat <&3'");
-    harness::eventually(PATIENCE, &format!("{expected:?} at {at}"), async || {
+    harness::eventually(WAIT_LIMIT, &format!("{expected:?} at {at}"), async || {
         let args =
             ["exec", "--runtime-endpoint", joined.endpoint(), pod, "--", "sh", "-c", &script];
         let ended = joined.place.crib(&args).await;

@@ -49,7 +49,7 @@ async fn summary_has_what_the_node_and_its_pods_use() {
     let uid = served.joined.create_pod(&busy());
     served.joined.wait_for_phase("busy", "Running").await;
     // Volumes are measured at the first request, and then once a minute.
-    harness::eventually(PATIENCE, "the end of the script", async || {
+    harness::eventually(WAIT_LIMIT, "the end of the script", async || {
         let seen = served.get("/containerLogs/default/busy/app").await;
         if seen == (200, "done\n".to_owned()) { Ok(()) } else { Err(seen) }
     })
@@ -60,7 +60,7 @@ async fn summary_has_what_the_node_and_its_pods_use() {
         let volume = pod["volume"][0]["usedBytes"].as_u64();
         cpu > Some(0) && volume >= Some(1_000_000)
     };
-    let whole = harness::eventually(PATIENCE, "the use of a pod", async || {
+    let whole = harness::eventually(WAIT_LIMIT, "the use of a pod", async || {
         let seen = summary(&served, "").await;
         if used(&seen) { Ok(seen) } else { Err(seen) }
     })
@@ -121,7 +121,7 @@ async fn summary_has_what_the_node_and_its_pods_use() {
         }
     }
     served.joined.delete_pod("busy", Some(1));
-    harness::eventually(PATIENCE, "no pods", async || {
+    harness::eventually(WAIT_LIMIT, "no pods", async || {
         let pods = summary(&served, "").await["pods"].clone();
         if pods == json!([]) { Ok(()) } else { Err(pods) }
     })
@@ -138,7 +138,7 @@ async fn metrics_have_the_names_and_times_of_a_kubelet() {
 
     let labels = r#"{container="app",namespace="default",pod="busy"}"#;
     let cpu = format!("container_cpu_usage_seconds_total{labels}");
-    let first = harness::eventually(PATIENCE, "a metric", async || {
+    let first = harness::eventually(WAIT_LIMIT, "a metric", async || {
         let text = metrics(&served, "/metrics/resource").await;
         let found = metric(&text, &cpu).filter(|(value, _)| *value > 0.0);
         found.map(|found| (text.clone(), found)).ok_or(text)
@@ -181,7 +181,7 @@ async fn metrics_have_the_names_and_times_of_a_kubelet() {
     assert!(metric(&text, "machine_cpu_cores").is_some_and(|(value, _)| value >= 1.0));
 
     // The pod may run before the node is ready.
-    let text = harness::eventually(PATIENCE, "the start of the node", async || {
+    let text = harness::eventually(WAIT_LIMIT, "the start of the node", async || {
         let text = metrics(&served, "/metrics").await;
         let whole = metric(&text, "kubelet_node_startup_duration_seconds");
         if whole.is_some_and(|(seconds, _)| seconds > 0.0) { Ok(text) } else { Err(text) }
@@ -274,7 +274,7 @@ async fn local_volume_of_a_claim_is_measured() {
     joined.create_pod(&manifest);
     joined.wait_for_phase("claims", "Running").await;
     // Volumes are measured in the background after the first request.
-    let volume = harness::eventually(PATIENCE, "a volume", async || {
+    let volume = harness::eventually(WAIT_LIMIT, "a volume", async || {
         let seen = summary(&served, "").await;
         let volume = seen["pods"][0]["volume"][0].clone();
         if volume.is_null() { Err(seen) } else { Ok(volume) }
@@ -300,7 +300,7 @@ async fn local_volume_of_a_claim_is_measured() {
     }
     // The next agent mounts nothing, and counts the existing mounts.
     let served = served.restarted().await;
-    harness::eventually(PATIENCE, "the mounted volume", async || {
+    harness::eventually(WAIT_LIMIT, "the mounted volume", async || {
         let text = metrics(&served, "/metrics").await;
         let seen = metric(&text, &mounted).map(|(value, _)| value);
         if seen == Some(1.0) { Ok(()) } else { Err(text) }
@@ -322,7 +322,7 @@ async fn probes_are_counted_while_they_are_in_use() {
              probe_type=\"{kind}\",result=\"{result}\"}}"
         )
     };
-    let text = harness::eventually(PATIENCE, "counted probes", async || {
+    let text = harness::eventually(WAIT_LIMIT, "counted probes", async || {
         let text = metrics(&served, "/metrics/probes").await;
         let both = [name("Readiness", "successful"), name("Liveness", "failed")];
         let seen =
@@ -336,7 +336,7 @@ async fn probes_are_counted_while_they_are_in_use() {
     assert!(metric(&text, "process_start_time_seconds").is_some(), "{text}");
 
     served.joined.delete_pod("probed", Some(1));
-    harness::eventually(PATIENCE, "no probes", async || {
+    harness::eventually(WAIT_LIMIT, "no probes", async || {
         let text = metrics(&served, "/metrics/probes").await;
         if text.contains("prober_") { Err(text) } else { Ok(()) }
     })
@@ -449,7 +449,7 @@ async fn configuration_is_the_one_in_use() {
 async fn taken_port_of_the_health_stops_no_agent() {
     let joined = Joined::new(ApiServer::start()).await;
     // Another test's agent may use it for a while.
-    let taken = harness::eventually(PATIENCE, "the port", async || {
+    let taken = harness::eventually(WAIT_LIMIT, "the port", async || {
         std::net::TcpListener::bind("127.0.0.1:10248").map_err(|error| error.to_string())
     })
     .await;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use harness::witness;
+use harness::procfs;
 use proxy::{Call, Proxy};
 
 use crate::command::*;
@@ -23,7 +23,7 @@ pub(crate) async fn request(proxy: &Proxy, method: &str) -> Value {
         let mut calls = calls.iter().filter(|call| call.method == method);
         calls.next().map(Call::request).filter(|request| !request.is_null())
     });
-    tokio::time::timeout(PATIENCE, made).await.unwrap()
+    tokio::time::timeout(WAIT_LIMIT, made).await.unwrap()
 }
 
 #[tokio::test]
@@ -77,9 +77,9 @@ async fn agent_names_pod_cgroups_below_their_class() {
         return;
     }
     let mark = format!("CRIB_TEST_MARK={mark}");
-    let process = harness::eventually(PATIENCE, "the container to run", || async {
-        let found = witness::marked(&mark).first().copied();
-        found.ok_or_else(|| witness::marked(&mark).len())
+    let process = harness::eventually(WAIT_LIMIT, "the container to run", || async {
+        let found = procfs::marked(&mark).first().copied();
+        found.ok_or_else(|| procfs::marked(&mark).len())
     })
     .await;
     for own in process.cgroups().into_values() {
@@ -102,9 +102,9 @@ async fn agent_names_pod_cgroups_below_their_class() {
 
 /// Waits until no pod has a cgroup below a root.
 pub(crate) async fn pods_end(root: &str) {
-    harness::eventually(PATIENCE, "the pods' cgroups to be gone", || async {
+    harness::eventually(WAIT_LIMIT, "the pods' cgroups to be gone", || async {
         let roots = roots(root);
-        let cgroups = roots.iter().flat_map(|root| witness::cgroups_below(root));
+        let cgroups = roots.iter().flat_map(|root| procfs::cgroups_below(root));
         let is_pod = |path: &PathBuf| {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pod"))
         };
@@ -133,7 +133,7 @@ fn pod_with(place: &Place, name: &str, mark: &str, requests: &str) {
 
 /// The CPU weights of a process's pod and of the pod's QoS class.
 fn weights(mark: &str) -> Result<[String; 2], String> {
-    let process = witness::marked(&format!("CRIB_TEST_MARK={mark}"));
+    let process = procfs::marked(&format!("CRIB_TEST_MARK={mark}"));
     let process = process.first().ok_or(format!("no process of {mark}"))?;
     let weight = |directory: &Path| {
         let files = ["cpu.shares", "cpu.weight"].into_iter();
@@ -175,7 +175,7 @@ async fn classes_weigh_what_their_pods_do() {
     };
     let wait = async |name: &str, expected: [[String; 2]; 3]| {
         let mark = format!("{mark}-{name}");
-        harness::eventually(PATIENCE, "the weights", || async {
+        harness::eventually(WAIT_LIMIT, "the weights", || async {
             let found = weights(&mark);
             match &found {
                 Ok(two) if expected.contains(two) => Ok(()),
@@ -220,7 +220,7 @@ async fn killed_agent_is_continued_and_unknown_cgroups_are_removed() {
         [&args[..], &["--root-dir", &directory, "--config", &config, "--adopt-node"]].concat();
     let agent = place.start(&args);
     let pod = format!("{root}/kubepods/burstable/podu1");
-    let limit = harness::eventually(PATIENCE, "the pod's limit", || async {
+    let limit = harness::eventually(WAIT_LIMIT, "the pod's limit", || async {
         let cgroup = cgroup_with(&pod, "pids.max").ok_or("no cgroup")?;
         let limit = std::fs::read_to_string(cgroup.join("pids.max")).unwrap_or_default();
         if limit.trim() == "max" { Err("no limit yet") } else { Ok(limit) }
@@ -228,8 +228,8 @@ async fn killed_agent_is_continued_and_unknown_cgroups_are_removed() {
     .await;
     assert_eq!(limit.trim(), "50");
     let marked = format!("CRIB_TEST_MARK={mark}");
-    harness::eventually(PATIENCE, "the container to run", || async {
-        witness::marked(&marked).first().copied().ok_or("not yet")
+    harness::eventually(WAIT_LIMIT, "the container to run", || async {
+        procfs::marked(&marked).first().copied().ok_or("not yet")
     })
     .await;
     agent.signal(Signal::SIGKILL);
@@ -245,14 +245,14 @@ async fn killed_agent_is_continued_and_unknown_cgroups_are_removed() {
     let agent = place.start(&args);
     // Reap the process, or its cgroup would not be empty.
     let ended = tokio::task::spawn_blocking(move || process.wait());
-    let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap().unwrap();
+    let ended = tokio::time::timeout(WAIT_LIMIT, ended).await.unwrap().unwrap().unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(9));
-    harness::eventually(PATIENCE, "both pods' cgroups to be gone", || async {
+    harness::eventually(WAIT_LIMIT, "both pods' cgroups to be gone", || async {
         let gone = |path: &str| roots(path).iter().all(|directory| !directory.exists());
         if gone(&pod) && gone(&left) { Ok(()) } else { Err("left") }
     })
     .await;
-    assert!(witness::marked(&marked).is_empty());
+    assert!(procfs::marked(&marked).is_empty());
     agent.stop().await;
     runtime.stop().await;
     remove_classes(&root).await;
@@ -261,11 +261,11 @@ async fn killed_agent_is_continued_and_unknown_cgroups_are_removed() {
 /// Removes a test's root cgroup, with the cgroups of pods that outlived their agent.
 pub(crate) async fn remove_classes(root: &str) {
     let roots = roots(root);
-    harness::eventually(PATIENCE, "the cgroups to be gone", || async {
+    harness::eventually(WAIT_LIMIT, "the cgroups to be gone", || async {
         let left = roots.iter().filter(|root| root.is_dir());
         let left: Vec<&PathBuf> = left.collect();
         for root in &left {
-            for cgroup in witness::cgroups_below(root).iter().chain([*root]) {
+            for cgroup in procfs::cgroups_below(root).iter().chain([*root]) {
                 let _ = std::fs::remove_dir(cgroup);
             }
         }

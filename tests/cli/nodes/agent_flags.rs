@@ -48,7 +48,7 @@ pub(crate) async fn shown(port: u16) -> (Vec<String>, Value) {
 
 /// Waits until the agent reports these pods, and returns the list.
 pub(crate) async fn wait_until_shown(port: u16, expected: &[&str]) -> Value {
-    harness::eventually(PATIENCE, &format!("the pods {expected:?}"), async || {
+    harness::eventually(WAIT_LIMIT, &format!("the pods {expected:?}"), async || {
         let (seen, list) = shown(port).await;
         if seen == expected { Ok(list) } else { Err(seen) }
     })

@@ -86,7 +86,7 @@ async fn swap_limits(behavior: &str) -> BTreeMap<String, String> {
         let limits: BTreeMap<String, String> = requests.map(|request| limit(&request)).collect();
         (limits.len() == PODS.len()).then_some(limits)
     });
-    let limits = tokio::time::timeout(PATIENCE, created).await.unwrap();
+    let limits = tokio::time::timeout(WAIT_LIMIT, created).await.unwrap();
     agent.stop().await;
     runtime.stop().await;
     limits

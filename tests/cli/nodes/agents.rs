@@ -50,7 +50,7 @@ impl Shared {
     }
 
     async fn wait_for(&self, pods: &str) {
-        harness::eventually(PATIENCE, &format!("ready pods {pods:?}"), async || {
+        harness::eventually(WAIT_LIMIT, &format!("ready pods {pods:?}"), async || {
             let ready = self.ready().await;
             if ready == pods { Ok(()) } else { Err(ready) }
         })

@@ -31,7 +31,7 @@ async fn registered(place: &Place, script: &Script) -> RunningPlugin {
 }
 
 async fn wait_for_socket(socket: &std::path::Path) {
-    harness::eventually(PATIENCE, "the agent listens", async || {
+    harness::eventually(WAIT_LIMIT, "the agent listens", async || {
         tokio::net::UnixStream::connect(socket).await.map(drop).map_err(|error| error.to_string())
     })
     .await;
@@ -42,7 +42,7 @@ async fn wait_for_devices(place: &Place, count: usize) {
     let socket = place.path("agent/pod-resources/kubelet.sock");
     wait_for_socket(&socket).await;
     let lister = plugin::connect(socket).await;
-    harness::eventually(PATIENCE, "the agent knows the devices", async || {
+    harness::eventually(WAIT_LIMIT, "the agent knows the devices", async || {
         let request = AllocatableResourcesRequest {};
         let mut lister = PodResourcesListerClient::new(lister.clone());
         let known = lister.get_allocatable_resources(request).await;
@@ -138,7 +138,7 @@ async fn agent_finds_device_plugins_by_their_sockets_until_these_are_removed() {
     let registry = place.path("agent/plugins_registry");
     let (_plugin, mut told) = plugin::start_to_be_found(&registry, "v1beta1", &script);
     let agent = place.start(&args);
-    let status = tokio::time::timeout(PATIENCE, told.wait_for(Option::is_some)).await.unwrap();
+    let status = tokio::time::timeout(WAIT_LIMIT, told.wait_for(Option::is_some)).await.unwrap();
     assert!(status.unwrap().as_ref().is_some_and(|status| status.plugin_registered));
     wait_for_devices(&place, 2).await;
     std::fs::remove_file(registry.join("gpu.sock")).unwrap();

@@ -69,7 +69,7 @@ async fn kubelet_runs_static_pods_and_tells_systemd() {
     let name = fixture::unique("crib-test-notify");
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let systemd = UnixDatagram::bind_addr(&address).unwrap();
-    systemd.set_read_timeout(Some(PATIENCE)).unwrap();
+    systemd.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
     let heard = move || {
         let mut text = [0; 64];
         let length = systemd.recv(&mut text).unwrap();
@@ -129,7 +129,7 @@ async fn cgroups_of_a_node_are_its_own_and_end_with_it() {
     wait_until_shown(kubelet.port, &["web-n1 Running "]).await;
     let id = std::fs::read_to_string(kubelet.place.path("kubelet/agent-id")).unwrap();
     let root = format!("crib-{}", id.trim());
-    let cgroups = roots(&root).into_iter().flat_map(|root| harness::witness::cgroups_below(&root));
+    let cgroups = roots(&root).into_iter().flat_map(|root| harness::procfs::cgroups_below(&root));
     let limits = cgroups.filter_map(|cgroup| {
         let name = cgroup.file_name()?.to_string_lossy().into_owned();
         let limit = std::fs::read_to_string(cgroup.join("pids.max")).ok()?;
@@ -197,7 +197,7 @@ async fn health_is_served_once_its_port_is_free() {
     agent.err_line_with("failed to bind the healthz port").await;
     wait_until_shown(kubelet.port, &["web-n1 Running "]).await;
     drop(other);
-    let answer = harness::eventually(PATIENCE, "/healthz", async || {
+    let answer = harness::eventually(WAIT_LIMIT, "/healthz", async || {
         get(port, "/healthz").await.ok_or("nothing")
     });
     assert_eq!(answer.await, ("200 OK".to_owned(), "ok".to_owned()));

@@ -90,7 +90,7 @@ async fn runtime_serves_when_log_is_not_writable() {
     ]);
     command.stderr(full);
     // Standard input is at its end from the start: the runtime serves, prints its line, and exits.
-    let ended = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+    let ended = tokio::time::timeout(WAIT_LIMIT, command.output()).await.unwrap().unwrap();
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     assert!(!socket.exists());
     place.wait_until_clean().await;

@@ -308,7 +308,7 @@ async fn down_ends_run_that_another_down_waits_for() {
     tokio::io::AsyncReadExt::read_exact(stderr, &mut first).await.unwrap();
     assert_eq!(&first, b"crib: ending the pods, wh");
     place.crib(&["down", "--force", "p"]).await.exits(0);
-    let status = tokio::time::timeout(PATIENCE, waiting.wait()).await;
+    let status = tokio::time::timeout(WAIT_LIMIT, waiting.wait()).await;
     assert_eq!(status.unwrap().unwrap().code(), Some(0));
 }
 

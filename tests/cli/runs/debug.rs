@@ -25,7 +25,7 @@ async fn container_is_added_with_kubectls_words_and_shown() {
     assert_eq!(suffix.map(str::len), Some(5), "{added:?}");
     let name = format!("debugger-{}", suffix.unwrap());
     // The ephemeral container is not restarted, and its exit does not affect the pod.
-    harness::eventually(PATIENCE, "the container has ended", async || {
+    harness::eventually(WAIT_LIMIT, "the container has ended", async || {
         let path = format!("jsonpath={{.status.ephemeralContainerStatuses[?(@.name==\"{name}\")].state.terminated.reason}}");
         let shown = place.crib(&["get", "pod", "web", "-o", &path]).await.exits(0);
         if shown.out == "Completed" { Ok(()) } else { Err(shown) }
@@ -74,7 +74,7 @@ async fn target_shows_processes_of_a_container_without_shell() {
         containers:\n  - name: main\n    image: registry.test/bare:1\n    command: [/bin/sleep, '1234']\n";
     let manifest = place.file("p.yaml", manifest);
     let run = place.start(&["run", "--image-archive", archive.to_str().unwrap(), &manifest]);
-    harness::eventually(PATIENCE, "the container runs", async || {
+    harness::eventually(WAIT_LIMIT, "the container runs", async || {
         let shown = place.crib(&["get", "pods"]).await;
         if shown.out.contains("1/1") { Ok(()) } else { Err(shown) }
     })
@@ -140,7 +140,7 @@ async fn image_that_cannot_be_pulled_is_said_while_attaching() {
         use tokio::io::AsyncBufReadExt as _;
         tokio::io::BufReader::new(debug.stderr.take().unwrap()).lines()
     };
-    let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let line = tokio::time::timeout(WAIT_LIMIT, lines.next_line()).await.unwrap().unwrap().unwrap();
     assert!(line.starts_with("crib: container none is waiting: ErrImageNeverPull: "), "{line}");
     debug.kill().await.unwrap();
     run.interrupt().await.exits(130);

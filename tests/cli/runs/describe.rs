@@ -11,7 +11,7 @@ const FOREVER: &str = "trap 'exit 0' TERM; echo up; while true; do sleep 0.1; do
 async fn described(place: &Place, args: &[&str], words: &[&str]) -> String {
     let mut all = vec!["describe"];
     all.extend(args);
-    harness::eventually(PATIENCE, &format!("{words:?}"), async || {
+    harness::eventually(WAIT_LIMIT, &format!("{words:?}"), async || {
         let text = out(place, &all).await;
         if words.iter().all(|word| text.contains(word)) { Ok(text) } else { Err(text) }
     })

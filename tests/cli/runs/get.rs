@@ -85,7 +85,7 @@ fn table(text: &str) -> String {
 async fn shows(place: &Place, args: &[&str], expected: &str) {
     let mut all = vec!["get"];
     all.extend(args);
-    harness::eventually(PATIENCE, &format!("{all:?} is {expected}"), async || {
+    harness::eventually(WAIT_LIMIT, &format!("{all:?} is {expected}"), async || {
         let shown = table(&out(place, &all).await);
         if shown == expected { Ok(()) } else { Err(shown) }
     })

@@ -185,7 +185,7 @@ async fn run_ends_when_output_is_closed() {
     ]);
     running.line_with("one").await;
     let child = running.stop_reading();
-    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    let output = tokio::time::timeout(WAIT_LIMIT, child.wait_with_output()).await.unwrap().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{err}");
     assert!(err.contains("standard output was closed"), "{err}");

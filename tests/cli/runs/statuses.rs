@@ -91,7 +91,7 @@ async fn shows(
         ((*key).to_owned(), row.iter().map(|cell| (*cell).to_owned()).collect())
     };
     let expected: BTreeMap<String, Vec<String>> = expected.iter().map(owned).collect();
-    harness::eventually(PATIENCE, &format!("{args:?} shows {expected:?}"), async || {
+    harness::eventually(WAIT_LIMIT, &format!("{args:?} shows {expected:?}"), async || {
         let text = out(place, args).await;
         if cells(&text, by, headings) == expected { Ok(text) } else { Err(text) }
     })
@@ -127,7 +127,7 @@ async fn pods_of_runs_have_the_statuses_of_kubectl() {
         (rows, text)
     };
     // In the same table: the container may restart at any moment, and is then missing.
-    let restarts = harness::eventually(PATIENCE, "crib ps", async || {
+    let restarts = harness::eventually(WAIT_LIMIT, "crib ps", async || {
         let (rows, text) = crashes().await;
         let owned = |row: &[&str]| row.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>();
         let expected = alive.iter().map(|(pod, row)| ((*pod).to_owned(), owned(row)));
@@ -142,7 +142,7 @@ async fn pods_of_runs_have_the_statuses_of_kubectl() {
     let verbose = out(&place, &["pods", "-v", "--name", "unready"]).await;
     assert!(verbose.contains("\nStatus: Running\nReady: 1/2\nRestarts: 0\n"), "{verbose}");
     // Programs read the runtime's response.
-    let json = harness::eventually(PATIENCE, "the sandbox is stopped", async || {
+    let json = harness::eventually(WAIT_LIMIT, "the sandbox is stopped", async || {
         let json = out(&place, &["pods", "-o", "json", "--name", "done"]).await;
         if json.contains("SANDBOX_NOTREADY") { Ok(json) } else { Err(json) }
     })
@@ -174,7 +174,7 @@ async fn pod_that_ends_is_terminating_everywhere() {
         assert!(text.contains(words), "{words:?}: {text}");
     }
     place.crib(&["down", "--force", "p"]).await.exits(0);
-    let ended = tokio::time::timeout(PATIENCE, down.wait()).await;
+    let ended = tokio::time::timeout(WAIT_LIMIT, down.wait()).await;
     assert_eq!(ended.unwrap().unwrap().code(), Some(0));
 }
 

@@ -206,7 +206,7 @@ async fn only_root_is_advised_to_remove_directory_of_another_user(
     plant_directory(&taken);
     let mut running = command.spawn().unwrap();
     let mut lines = BufReader::new(running.stderr.take().unwrap()).lines();
-    let line = tokio::time::timeout(PATIENCE, async {
+    let line = tokio::time::timeout(WAIT_LIMIT, async {
         while let Some(line) = lines.next_line().await.unwrap() {
             if line.contains(&format!("{dir} belongs to ")) {
                 return line;

@@ -281,7 +281,7 @@ async fn rollout_status_follows_a_changed_deployment() {
     out(&place, &changed).await;
     assert!(out(&place, &status).await.ends_with(done));
     // A rollout does not wait for the removal of old pods.
-    harness::eventually(PATIENCE, "other pods", async || {
+    harness::eventually(WAIT_LIMIT, "other pods", async || {
         let after = uids().await;
         let are_new = after.split(' ').all(|uid| !before.contains(uid));
         if are_new { Ok(()) } else { Err(format!("{before} → {after}")) }

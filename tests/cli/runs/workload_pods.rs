@@ -65,7 +65,7 @@ const NOTE: &str = "crib: Defaulted container \"main\" out of: main, side, init 
 async fn objects(place: &Place) {
     start(place, &["first", "--wait", &place.file("all.yaml", OBJECTS)]).await;
     out(place, &["wait", "--for=condition=Complete", "job/migrate", "--timeout=50s"]).await;
-    harness::eventually(PATIENCE, "all containers have said their names", async || {
+    harness::eventually(WAIT_LIMIT, "all containers have said their names", async || {
         let args = ["logs", "-l", "app=web", "--all-containers"];
         let said = place.crib(&args).await;
         let annotated = place.crib(&["logs", "annotated", "--all-containers"]).await;
@@ -233,7 +233,7 @@ async fn port_forward_goes_on_when_pods_are_replaced() {
     out(&place, &changed).await;
     out(&place, &["rollout", "status", "deploy/web", "--timeout=50s"]).await;
     for (running, local) in forwards {
-        harness::eventually(PATIENCE, "the new pod answers", async || match said(&local).await {
+        harness::eventually(WAIT_LIMIT, "the new pod answers", async || match said(&local).await {
             text if text == "second" => Ok(()),
             text => Err(text),
         })

@@ -12,13 +12,13 @@ use crate::command::*;
 use crate::tools::check::start_proxy;
 
 /// The time limit of a benchmark: it takes seconds, but many times as long while all other tests run.
-const PATIENCE: Duration = Duration::from_secs(300);
+const WAIT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs a benchmark to its end.
 async fn bench(place: &Place, endpoint: &str, options: &[&str]) -> Ended {
     let args = ["bench", "--runtime-endpoint", endpoint, "--quick"];
     let args = [&args[..], options, &["--output", "json"]].concat();
-    place.end_within(PATIENCE, place.command(&args)).await
+    place.end_within(WAIT_LIMIT, place.command(&args)).await
 }
 
 /// Every row of a report as `SECTION NAME`, after a check that each has samples of each runtime, and floor samples where

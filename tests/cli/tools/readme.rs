@@ -230,7 +230,7 @@ async fn components_run_separately() {
         &[],
         &format!("--root-dir {}", place.path("agent").display()),
     ));
-    harness::eventually(PATIENCE, "the pod listens", async || {
+    harness::eventually(WAIT_LIMIT, "the pod listens", async || {
         let logs = place.end(shell(&place, "crib logs web")).await;
         if logs.out == "listening\n" { Ok(()) } else { Err(format!("{logs:?}")) }
     })
@@ -248,7 +248,7 @@ async fn components_run_separately() {
     let mut terminal = terminal.stdin(Stdio::piped()).spawn().unwrap();
     let mut keys = terminal.stdin.take().unwrap();
     keys.write_all(b"test -t 0 && exit 4\n").await.unwrap();
-    let typed = tokio::time::timeout(PATIENCE, terminal.wait_with_output()).await;
+    let typed = tokio::time::timeout(WAIT_LIMIT, terminal.wait_with_output()).await;
     let typed = typed.expect("it did not end").unwrap();
     drop(keys);
     assert_eq!(typed.status.code(), Some(4), "{}", String::from_utf8_lossy(&typed.stdout));

@@ -31,7 +31,7 @@ fn archive(place: &Place, name: &str) -> String {
 async fn skopeo(args: &[&str]) -> (bool, String) {
     let mut command = Command::new("skopeo");
     command.args(args).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(PATIENCE, command.output()).await;
+    let output = tokio::time::timeout(WAIT_LIMIT, command.output()).await;
     let output = output.expect("skopeo did not end").unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())

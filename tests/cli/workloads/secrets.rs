@@ -157,7 +157,7 @@ async fn agent_finds_its_secrets_again_and_removes_their_directory_when_no_pod_h
         let value = format!("echo {number}");
         place.file("objects/s.yaml", &secret.replace("echo a script ran", &value));
         let agent = place.start(&args);
-        harness::eventually(PATIENCE, "the pod sees the secret", async || {
+        harness::eventually(WAIT_LIMIT, "the pod sees the secret", async || {
             let pod = std::fs::read_dir(&memory).into_iter().flatten().flatten().next();
             let file = pod.map(|pod| pod.path().join("volumes/kubernetes.io~secret/secret/run"));
             let seen = file.and_then(|file| std::fs::read_to_string(file).ok());
@@ -170,7 +170,7 @@ async fn agent_finds_its_secrets_again_and_removes_their_directory_when_no_pod_h
     let real = memory.canonicalize().unwrap();
     std::fs::remove_file(manifest).unwrap();
     let agent = place.start(&args);
-    harness::eventually(PATIENCE, "no pod has secrets", async || {
+    harness::eventually(WAIT_LIMIT, "no pod has secrets", async || {
         (pods() == 0).then_some(()).ok_or(pods())
     })
     .await;

@@ -147,7 +147,7 @@ spec:
 /// Reads a command's standard error until a line contains `text`, and returns that line.
 async fn line_with(lines: &mut Lines<BufReader<ChildStderr>>, text: &str) -> String {
     let mut seen = Vec::new();
-    let found = timeout(PATIENCE, async {
+    let found = timeout(WAIT_LIMIT, async {
         while let Some(line) = lines.next_line().await.unwrap() {
             if line.contains(text) {
                 return Some(line);
@@ -278,7 +278,7 @@ async fn node_ports_are_told_when_they_listen_and_refused_when_another_service_h
     let mut seen = Vec::new();
     for _ in 0..2 {
         let texts = ["is in use by another program", "is reachable at"];
-        let found = timeout(PATIENCE, async {
+        let found = timeout(WAIT_LIMIT, async {
             while let Some(line) = notes.next_line().await.unwrap() {
                 if texts.iter().any(|text| line.contains(text)) {
                     return line;

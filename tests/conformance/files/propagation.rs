@@ -121,7 +121,7 @@ async fn exec_whose_set_up_hangs_is_killed_while_others_are_served() {
         assert_eq!(runtime.client.sh(id, "echo here").await.unwrap(), "here\n");
     }
     assert!(!hangs.is_finished(), "it did not hang");
-    let answer = tokio::time::timeout(PATIENCE, hangs).await.unwrap().unwrap();
+    let answer = tokio::time::timeout(WAIT_LIMIT, hangs).await.unwrap().unwrap();
     let time = began.elapsed();
     // The keeper killed the process. Otherwise the daemon would abandon the call, and the process would be left.
     let status = answer.as_ref().unwrap_err();

@@ -45,19 +45,19 @@ async fn keepers_and_containers_inherit_no_descriptors() {
     let secret = place.path().join("secret");
     std::fs::write(&secret, "s").unwrap();
     let runtime = Runtime::with().descriptor(&secret).start().await.unwrap();
-    let daemon = Witness { pid: runtime.pid().unwrap() };
-    let has_it = |process: Witness| process.descriptors().contains(&secret);
+    let daemon = ObservedProcess { pid: runtime.pid().unwrap() };
+    let has_it = |process: ObservedProcess| process.descriptors().contains(&secret);
     assert!(has_it(daemon), "it is the daemon's to have");
     let pod = runtime.pod("p").await.unwrap();
     let mark = fixture::unique("mark");
     let mut config = fixture::forever("c");
     config.args.push(mark.clone());
     let id = pod.start(config).await.unwrap();
-    let member = eventually(PATIENCE, "the process of the container", || async {
-        witness::marked(&mark).first().copied().ok_or("no process")
+    let member = eventually(WAIT_LIMIT, "the process of the container", || async {
+        procfs::marked(&mark).first().copied().ok_or("no process")
     })
     .await;
-    let keeper = Witness { pid: member.parent() };
+    let keeper = ObservedProcess { pid: member.parent() };
     assert!(keeper.command_line().contains("__keeper"), "{keeper:?}");
     for process in [keeper, member] {
         assert!(!has_it(process), "{:?}", process.descriptors());

@@ -16,7 +16,7 @@ async fn within_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
 
 /// The keepers of a runtime, found by the log file that is their standard error.
 fn keepers(runtime: &Runtime) -> Vec<Pid> {
-    let all = witness::processes().into_iter();
+    let all = procfs::processes().into_iter();
     all.filter(|process| {
         process.text("comm").trim() == "crib-keeper"
             && process.link("fd/2").is_some_and(|log| log.starts_with(runtime.state_dir()))
@@ -41,7 +41,7 @@ async fn output_flood_does_not_block_other_calls(#[case] log: bool) {
     within_timeout("an exec", runtime.client.sh(&other, "echo")).await.unwrap();
     if !log {
         let keeper = keepers(&runtime)[0];
-        let rss = Witness { pid: keeper.as_raw() }.status("VmRSS").unwrap();
+        let rss = ObservedProcess { pid: keeper.as_raw() }.status("VmRSS").unwrap();
         let kilobytes: u64 = rss.trim_end_matches(" kB").parse().unwrap();
         assert!(kilobytes < 64 << 10, "the keeper holds {rss}");
     }

@@ -12,13 +12,13 @@ fn value(value: i64) -> Option<Int64Value> {
 pub(crate) async fn start_with_witness(
     pod: &Pod,
     mut config: ContainerConfig,
-) -> (String, Witness) {
+) -> (String, ObservedProcess) {
     // In an argument, because the environment of another user's process is not readable.
     let mark = format!("CRIB_TEST_MARK={}", fixture::unique("mark"));
     config.args.push(mark.clone());
     let id = pod.start(config).await.unwrap();
-    let found = eventually(PATIENCE, &format!("the process of container {id}"), || async {
-        let found = witness::marked(&mark);
+    let found = eventually(WAIT_LIMIT, &format!("the process of container {id}"), || async {
+        let found = procfs::marked(&mark);
         found.first().copied().ok_or("no such process")
     })
     .await;

@@ -35,14 +35,14 @@ fn pids(config: &mut ContainerConfig) -> &mut NamespaceOption {
 }
 
 /// PID 1 of the PID namespace of the process with `mark` in its arguments, as seen from the host.
-async fn first_process_beside(mark: &str) -> Witness {
-    let namespace = |process: Witness| process.namespaces().remove("pid");
-    let member = eventually(PATIENCE, "the process of the container", || async {
-        witness::marked(mark).first().copied().ok_or("no process")
+async fn first_process_beside(mark: &str) -> ObservedProcess {
+    let namespace = |process: ObservedProcess| process.namespaces().remove("pid");
+    let member = eventually(WAIT_LIMIT, "the process of the container", || async {
+        procfs::marked(mark).first().copied().ok_or("no process")
     })
     .await;
     let shared = namespace(member);
-    let first = witness::processes().into_iter().find(|process| {
+    let first = procfs::processes().into_iter().find(|process| {
         let ids = process.status("NSpid").unwrap_or_default();
         let same = match (namespace(*process), &shared) {
             (Some(its), Some(shared)) => its == *shared,
@@ -77,7 +77,7 @@ async fn pod_process_is_confined(#[values(false, true)] own_users: bool) {
         for (controllers, path) in first.cgroups() {
             let path = path.display().to_string();
             // In hierarchies that the runtime does not use, the process stays in the host's cgroup.
-            let used = witness::marked(&mark)[0].cgroups()[&controllers].clone();
+            let used = procfs::marked(&mark)[0].cgroups()[&controllers].clone();
             let used = used.display().to_string();
             assert!(path.contains(&pod.id) || !used.contains(&pod.id), "{controllers}: {path}");
         }
@@ -89,7 +89,7 @@ async fn pod_process_is_confined(#[values(false, true)] own_users: bool) {
         assert!(mounts.contains(" / / ro,") && mounts.contains(" tmpfs "), "{mounts}");
         let entries = |name: &str| std::fs::read_dir(first.path(name)).unwrap().count();
         assert_eq!((entries("root"), entries("cwd"), entries("fd")), (0, 0, 0));
-        let own = witness::own().namespaces();
+        let own = procfs::own().namespaces();
         let its = first.namespaces();
         assert_ne!((&its["mnt"], &its["cgroup"]), (&own["mnt"], &own["cgroup"]));
         // A running program cannot be opened for writing (ETXTBSY), even if its mount is writable.

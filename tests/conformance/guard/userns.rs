@@ -230,7 +230,7 @@ async fn node_mode_uses_user_namespace_of_runtime() {
     let mut config = pod.script("c", "readlink /proc/self/ns/user");
     let options = fixture::security(&mut config).namespace_options.as_mut();
     options.unwrap().userns_options = Some(users);
-    let daemon = Witness { pid: runtime.pid().unwrap() };
+    let daemon = ObservedProcess { pid: runtime.pid().unwrap() };
     assert_eq!(pod.output(config).await.unwrap().trim(), daemon.namespaces()["user"]);
     // A container cannot have another user namespace than its pod.
     let mut config = fixture::forever("d");
@@ -342,8 +342,8 @@ async fn processes_of_rootless_runtime_have_ids_of_its_user() {
     let client = runtime.client.clone();
     let script = format!(": {mark}; sleep 1000; :");
     let exec = tokio::spawn(async move { client.sh(&id, &script).await });
-    let exec_process = eventually(PATIENCE, "the process of the exec", || async {
-        let mut all = witness::processes().into_iter();
+    let exec_process = eventually(WAIT_LIMIT, "the process of the exec", || async {
+        let mut all = procfs::processes().into_iter();
         all.find(|process| process.command_line().contains(&mark)).ok_or("no process")
     })
     .await;

@@ -54,7 +54,7 @@ impl Bench {
     /// Waits until the store contains only the image that every test has.
     async fn assert_nothing_left(&self) {
         let store = self.runtime.state_dir().join("images");
-        eventually(PATIENCE, "the store to be as it was", || async {
+        eventually(WAIT_LIMIT, "the store to be as it was", || async {
             let left = store_counts(&store);
             if left == [0, 0, 1, 1] { Ok(()) } else { Err(left) }
         })
@@ -165,10 +165,10 @@ async fn pod_whose_pulls_hang_does_not_delay_pulls_of_another() {
     // The greedy pod's share.
     let mut connections = Vec::new();
     for _ in 0..4 {
-        connections.push(tokio::time::timeout(PATIENCE, silent.accept()).await.unwrap().unwrap());
+        connections.push(tokio::time::timeout(WAIT_LIMIT, silent.accept()).await.unwrap().unwrap());
     }
     let name = format!("{}/app:1", registry.host());
-    let pulled = tokio::time::timeout(PATIENCE, pull_for(&runtime, &name, "modest")).await;
+    let pulled = tokio::time::timeout(WAIT_LIMIT, pull_for(&runtime, &name, "modest")).await;
     pulled.unwrap().unwrap();
     assert!(hanging.try_join_next().is_none(), "a pull that hangs has ended");
     let fifth = tokio::time::timeout(std::time::Duration::ZERO, silent.accept()).await;

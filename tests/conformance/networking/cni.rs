@@ -172,7 +172,7 @@ async fn plugins_receive_configuration_and_runtime_arguments() {
 
     // A restarted daemon runs CHECK.
     runtime.kill_and_restart().await.unwrap();
-    let checked = eventually(PATIENCE, "the check", async || {
+    let checked = eventually(WAIT_LIMIT, "the check", async || {
         let calls = fs::read_to_string(plugins.path("calls")).unwrap_or_default();
         if calls.contains("CHECK two there") { Ok(()) } else { Err(calls) }
     });
@@ -263,7 +263,7 @@ async fn stop_runs_del_without_namespace_or_cached_result() {
     plugins.lines("calls");
     let directory = |pod: &Pod| runtime.state_dir().join("sandboxes").join(&pod.id);
     kill(keeper_of(&runtime, &first.id), Signal::SIGKILL).unwrap();
-    eventually(PATIENCE, "the end of the pod", async || {
+    eventually(WAIT_LIMIT, "the end of the pod", async || {
         let ready = runtime.client.pod_is_ready(&first.id).await.unwrap();
         if ready { Err("it is ready") } else { Ok(()) }
     })
@@ -356,7 +356,7 @@ async fn restart_undoes_interrupted_add() {
     let (client, config) = (runtime.client.clone(), runtime.sandbox("pod"));
     let again = config.clone();
     let run = tokio::spawn(async move { client.run_pod(config).await });
-    eventually(PATIENCE, "the second plugin", async || {
+    eventually(WAIT_LIMIT, "the second plugin", async || {
         let calls = fs::read_to_string(plugins.path("calls")).unwrap_or_default();
         if calls.contains("ADD two") { Ok(()) } else { Err(calls) }
     })
@@ -407,9 +407,11 @@ async fn sigterm_ends_daemon_while_plugin_hangs() {
         let (client, config) = (runtime.client.clone(), runtime.sandbox("p"));
         async move { client.run_pod(config).await }
     });
-    eventually(PATIENCE, "the plugin to be called", async || match plugins.lines("added").len() {
-        0 => Err("not called"),
-        _ => Ok(()),
+    eventually(WAIT_LIMIT, "the plugin to be called", async || {
+        match plugins.lines("added").len() {
+            0 => Err("not called"),
+            _ => Ok(()),
+        }
     })
     .await;
     let began = Instant::now();

@@ -153,7 +153,7 @@ async fn killed_egress_program_is_replaced(
         let pid = Pid::from_raw(*process);
         kill(pid, Signal::SIGKILL).unwrap();
     }
-    eventually(PATIENCE, "another process", || async {
+    eventually(WAIT_LIMIT, "another process", || async {
         way_out(&runtime).await;
         let now = egress_processes(&runtime);
         let replaced = now.len() == 1 && now != processes;
@@ -216,8 +216,8 @@ async fn connections_of_rootless_pods_outlive_daemon(
 /// The processes of the runtime's egress.
 fn egress_processes(runtime: &Runtime) -> Vec<i32> {
     let fifo = runtime.state_dir().join("egress-").display().to_string();
-    let command = |process: &Witness| process.command_line();
-    let all = witness::processes().into_iter();
+    let command = |process: &ObservedProcess| process.command_line();
+    let all = procfs::processes().into_iter();
     let own = all.filter(|process| command(process).contains(&fifo));
     own.map(|process| process.pid).collect()
 }
@@ -321,13 +321,14 @@ async fn frames_for_loopback_addresses_reach_nothing_of_the_host() {
     let script = format!("{FRAMES} {own} {udp} 1 {OWN} {HOST}");
     pod.output(pod.script("datagrams", &script)).await.unwrap();
     let mut said = [0; 64];
-    let received = tokio::time::timeout(PATIENCE, server.recv(&mut said)).await.unwrap().unwrap();
+    let received = tokio::time::timeout(WAIT_LIMIT, server.recv(&mut said)).await.unwrap().unwrap();
     assert_eq!(String::from_utf8_lossy(&said[..received]), format!("to {HOST}"));
     let connect =
         format!("bash -c 'exec 3<>/dev/tcp/{HOST}/{tcp}; echo control >&3; read -r _ <&3'");
     let script = format!("{} {own} 1 {tcp} {OWN}; {connect}", FRAMES.replace("exec perl", "perl"));
     let client = pod.start(pod.script("connections", &script)).await.unwrap();
-    let (mut stream, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut stream, _) =
+        tokio::time::timeout(WAIT_LIMIT, listener.accept()).await.unwrap().unwrap();
     let mut word = [0; 8];
     stream.read_exact(&mut word).await.unwrap();
     assert_eq!(&word, b"control\n");
@@ -350,7 +351,7 @@ async fn pods_of_root_reach_no_loopback_service_of_the_host() {
     let script = format!("{FRAMES} {own} {udp} 1 {OWN} {HOST} {gateway}");
     pod.output(pod.script("frames", &script)).await.unwrap();
     let mut said = [0; 64];
-    let received = tokio::time::timeout(PATIENCE, server.recv(&mut said)).await.unwrap().unwrap();
+    let received = tokio::time::timeout(WAIT_LIMIT, server.recv(&mut said)).await.unwrap().unwrap();
     assert_eq!(String::from_utf8_lossy(&said[..received]), format!("to {gateway}"));
     let error = loopback.recv(&mut said).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);

@@ -52,8 +52,8 @@ fn address(ip: &str, port: u16) -> SocketAddr {
 
 /// Sends `text`, closes the writing end, and reads the whole response.
 fn send_request_blocking(to: SocketAddr, text: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&to, WAIT_LIMIT)?;
+    stream.set_read_timeout(Some(WAIT_LIMIT))?;
     stream.write_all(text.as_bytes())?;
     stream.shutdown(std::net::Shutdown::Write)?;
     let mut answer = String::new();
@@ -167,7 +167,7 @@ async fn privileged_host_port_requires_root() {
     let first = harness::need::first_unprivileged_port();
     let mut low = (first.saturating_sub(300)..first).rev();
     let unused = |port: &u16| {
-        *port > 0 && TcpStream::connect_timeout(&address("127.0.0.7", *port), PATIENCE).is_err()
+        *port > 0 && TcpStream::connect_timeout(&address("127.0.0.7", *port), WAIT_LIMIT).is_err()
     };
     let port = low.find(unused).unwrap();
     let make = async |runtime: &Runtime| {
@@ -272,7 +272,7 @@ async fn every_host_port_forwards_to_pod(#[case] host: &str, #[case] count: u16)
         .flat_map(|port| protocols.map(|protocol| mapping(protocol, host, port)))
         .collect();
     let run = Pod::run(&runtime.client, with_ports(&runtime, "many", ports));
-    let pod = tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
+    let pod = tokio::time::timeout(WAIT_LIMIT, run).await.unwrap().unwrap();
     serve(&pod, TCP).await;
     pod.start_ready(pod.script("udp", UDP)).await.unwrap();
 
@@ -282,7 +282,7 @@ async fn every_host_port_forwards_to_pod(#[case] host: &str, #[case] count: u16)
         assert_eq!(answer.unwrap(), format!("tcp: {port}\n"));
     }
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
     let mut answers = BTreeSet::new();
     for port in FIRST..FIRST + count {
         let (text, mut buffer) = (format!("{port}"), [0; 100]);

@@ -145,10 +145,11 @@ async fn host_ports_work_without_ip_forwarding() {
     let all = ["-qw", "net.ipv4.ip_forward=1"];
     host.run("sysctl", &all).unwrap();
     runtime.pod("late").await.unwrap();
-    let seen = eventually(PATIENCE, "the rules", async || match asked(&other, "192.0.2.1").await {
-        seen if seen == "192.0.2.2" => Ok(seen),
-        seen => Err(seen),
-    });
+    let seen =
+        eventually(WAIT_LIMIT, "the rules", async || match asked(&other, "192.0.2.1").await {
+            seen if seen == "192.0.2.2" => Ok(seen),
+            seen => Err(seen),
+        });
     seen.await;
 }
 

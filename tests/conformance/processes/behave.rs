@@ -126,7 +126,7 @@ async fn script_is_acted_out_in_namespaces_of_pod(#[case] users: bool) {
         Some(fixture::pod_namespaces(&mut sandbox).clone());
     let id = pod.start(config).await.unwrap();
     let named = "grep -lx crib-behave /proc/[0-9]*/comm | wc -l";
-    eventually(PATIENCE, "four processes of the script", async || {
+    eventually(WAIT_LIMIT, "four processes of the script", async || {
         let seen = runtime.client.sh(&id, named).await.unwrap();
         if seen.trim() == "4" { Ok(()) } else { Err(seen) }
     })
@@ -174,7 +174,7 @@ async fn container_logs_numbered_lines_at_its_rate(#[case] to: &str, #[case] str
 async fn container_allocates_memory() {
     harness::needs!(Namespaces);
     let (runtime, _pod, id) = started("allocate-48mi").await;
-    eventually(PATIENCE, "48 MiB of resident memory", async || {
+    eventually(WAIT_LIMIT, "48 MiB of resident memory", async || {
         let script = "awk '/^VmRSS/ { print $2 }' /proc/1/status";
         let seen = runtime.client.sh(&id, script).await.unwrap();
         match seen.trim().parse::<u64>() {

@@ -29,10 +29,10 @@ async fn exec_timeout_kills_all_processes_of_exec() {
     );
     let late = runtime.client.exec(&id, ["sh", "-c", &script], 1).await;
     assert_eq!(code(late), Code::DeadlineExceeded);
-    eventually(PATIENCE, "the end of what was run", || async {
-        let left: Vec<String> = witness::marked(&format!("CRIB_TEST_MARK={mark}"))
+    eventually(WAIT_LIMIT, "the end of what was run", || async {
+        let left: Vec<String> = procfs::marked(&format!("CRIB_TEST_MARK={mark}"))
             .into_iter()
-            .map(Witness::command_line)
+            .map(ObservedProcess::command_line)
             .collect();
         if left.is_empty() { Ok(()) } else { Err(left) }
     })
@@ -66,9 +66,9 @@ async fn exec_truncates_outputs_to_message_limit() {
 #[tokio::test]
 async fn execs_and_failed_calls_leak_no_descriptors() {
     let (runtime, pod, id) = with_container().await;
-    let daemon = Witness { pid: runtime.pid().unwrap() };
+    let daemon = ObservedProcess { pid: runtime.pid().unwrap() };
     let keeper_log = runtime.state_dir().join("sandboxes").join(&pod.id).join("keeper.log");
-    let keeper = witness::processes()
+    let keeper = procfs::processes()
         .into_iter()
         .find(|process| {
             process.status("Name").as_deref() == Some("crib-keeper")
@@ -94,7 +94,7 @@ async fn execs_and_failed_calls_leak_no_descriptors() {
     let before = open();
     round().await;
     round().await;
-    eventually(PATIENCE, "as many open files as before", || async {
+    eventually(WAIT_LIMIT, "as many open files as before", || async {
         let now = open();
         if now.0 <= before.0 && now.1 <= before.1 { Ok(()) } else { Err((before, now)) }
     })

@@ -152,7 +152,7 @@ async fn repeated_call_succeeds_after_kill_at_any_instant(
 
 /// Pods without a keeper are not ready.
 async fn wait_for_no_ready_pod(runtime: &Runtime, what: &str) {
-    eventually(PATIENCE, what, || async {
+    eventually(WAIT_LIMIT, what, || async {
         let pods = runtime.client.pods(Default::default()).await.unwrap();
         let keepers = keepers(runtime).len();
         let ready = pods.iter().filter(|pod| pod.state == 0).count();

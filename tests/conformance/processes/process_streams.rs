@@ -43,7 +43,7 @@ impl Session {
 
     /// Receives the next message; `false` at the end.
     async fn next(&mut self) -> bool {
-        let message = tokio::time::timeout(PATIENCE, self.socket.next()).await;
+        let message = tokio::time::timeout(WAIT_LIMIT, self.socket.next()).await;
         let message = message.unwrap_or_else(|_| panic!("nothing came after {:?}", self.text()));
         let Some(Ok(Message::Binary(bytes))) = message else {
             return matches!(message, Some(Ok(Message::Ping(_) | Message::Pong(_))));
@@ -130,7 +130,7 @@ async fn exec_gets_eof_or_sighup_when_client_disconnects() {
     let mut terminal = exec(&pod, &id, &script, true).await;
     terminal.until("ready").await;
     drop((piped, terminal));
-    eventually(PATIENCE, "both to notice", || async {
+    eventually(WAIT_LIMIT, "both to notice", || async {
         let seen = runtime.client.sh(&id, &format!("ls {directory}")).await;
         match seen.unwrap().as_str() {
             "end\nhup\n" => Ok(()),
@@ -178,7 +178,7 @@ async fn slow_attach_client_does_not_block_container() {
     session.send(STDIN, b"go\n").await;
     let status = runtime.client.container(&id).await.unwrap();
     let last = format!(" stdout F {LINES}\n");
-    eventually(4 * PATIENCE, "the whole log", || async {
+    eventually(4 * WAIT_LIMIT, "the whole log", || async {
         let log = std::fs::read(&status.log_path).unwrap_or_default();
         if log.ends_with(last.as_bytes()) { Ok(()) } else { Err(log.len()) }
     })

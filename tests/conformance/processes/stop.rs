@@ -38,13 +38,13 @@ async fn stop_pod_works_with_stopped_keeper() {
     let [(_, keeper)] = keepers(&runtime).try_into().unwrap();
     kill(Pid::from_raw(keeper.pid), Signal::SIGSTOP).unwrap();
     // The call ends at its deadline, even if the grace period is longer.
-    let stop = tokio::time::timeout(PATIENCE, runtime.client.stop(&id, LONG)).await;
+    let stop = tokio::time::timeout(WAIT_LIMIT, runtime.client.stop(&id, LONG)).await;
     assert_eq!(code(stop.unwrap()), Code::DeadlineExceeded);
     runtime.client.stop_pod(&pod.id).await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(status.state(), ContainerState::ContainerExited);
     runtime.client.remove_pod(&pod.id).await.unwrap();
-    eventually(PATIENCE, "the keeper's end", || async {
+    eventually(WAIT_LIMIT, "the keeper's end", || async {
         if keeper.runs() { Err(keeper) } else { Ok(()) }
     })
     .await;

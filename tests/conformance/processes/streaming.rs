@@ -51,10 +51,10 @@ async fn read_until(inlet: &mut Option<harness::streaming::Inlet>, word: &str) -
     let mut said = String::new();
     let inlet = inlet.as_mut().unwrap();
     while !said.contains(word) {
-        match tokio::time::timeout(PATIENCE, inlet.next()).await {
+        match tokio::time::timeout(WAIT_LIMIT, inlet.next()).await {
             Ok(Some(bytes)) => said += &String::from_utf8_lossy(&bytes),
             Ok(None) => panic!("it ended without {word:?}: {said:?}"),
-            Err(_) => panic!("not within {PATIENCE:?}: {word:?}, only {said:?}"),
+            Err(_) => panic!("not within {WAIT_LIMIT:?}: {word:?}, only {said:?}"),
         }
     }
     said
@@ -77,7 +77,7 @@ const ECHO: &str = r#"exec perl -MIO::Socket::INET -e '
 async fn port_forward_carries_concurrent_connections(#[case] over: Transport) {
     let (_runtime, pod) = with_pod().await;
     let id = pod.start(pod.script("echo", ECHO)).await.unwrap();
-    let port = eventually(PATIENCE, "its port", async || {
+    let port = eventually(WAIT_LIMIT, "its port", async || {
         let status = pod.client.container(&id).await.unwrap();
         let lines: Vec<String> = pod.log(&status).into_iter().map(|line| line.text).collect();
         let port = lines.iter().find_map(|line| line.strip_prefix("port=")?.parse().ok());
@@ -121,7 +121,7 @@ async fn port_forward_carries_concurrent_connections(#[case] over: Transport) {
         drop(ours);
     };
     let both = async { tokio::join!(leave, ports.carry(port, theirs)) };
-    let ((), carried) = tokio::time::timeout(PATIENCE, both).await.unwrap();
+    let ((), carried) = tokio::time::timeout(WAIT_LIMIT, both).await.unwrap();
     carried.unwrap();
     many(8).await;
 }
@@ -200,7 +200,7 @@ async fn exec_output_blocks_while_client_does_not_read() {
 #[tokio::test]
 async fn connections_without_token_are_limited_in_number() {
     let (runtime, pod, id) = with_container().await;
-    let daemon = Witness { pid: runtime.pid().unwrap() };
+    let daemon = ObservedProcess { pid: runtime.pid().unwrap() };
     let script = "echo ready; read -r line; echo heard $line";
     let mut early = exec(&pod, &id, script, ALL, Transport::WebSocket).await;
     read_until(&mut early.stdout, "ready").await;

@@ -79,7 +79,7 @@ async fn calls_to_stopped_keeper_end_at_deadline_and_others_continue() {
             client.remove(&late).await.unwrap();
         }
     };
-    let (answers, ()) = tokio::join!(tokio::time::timeout(PATIENCE * 2, calls), others);
+    let (answers, ()) = tokio::join!(tokio::time::timeout(WAIT_LIMIT * 2, calls), others);
     let (exec_answer, stop, log) = answers.unwrap();
     for answer in [exec_answer.map(drop), stop.map(drop), log] {
         let refused = answer.unwrap_err();
@@ -115,7 +115,7 @@ async fn remove_pod_kills_stopped_keeper() {
     pod.start(fixture::forever("c")).await.unwrap();
     let _stopped = Stopped::keeper_of(&runtime, &pod);
     let removal = runtime.client.remove_pod(&pod.id);
-    tokio::time::timeout(PATIENCE * 2, removal).await.unwrap().unwrap();
+    tokio::time::timeout(WAIT_LIMIT * 2, removal).await.unwrap().unwrap();
     assert!(keepers(&runtime).is_empty());
 }
 
@@ -154,9 +154,9 @@ async fn sigterm_ends_daemon_while_it_reads_fifo() {
     std::fs::remove_file(&fifo).unwrap();
 }
 
-fn zygotes(runtime: &Runtime) -> Vec<Witness> {
+fn zygotes(runtime: &Runtime) -> Vec<ObservedProcess> {
     let root = runtime.root();
-    let all = witness::processes().into_iter();
+    let all = procfs::processes().into_iter();
     all.filter(|process| {
         process.text("comm").trim() == "crib-zygote"
             && process.link("fd/2").is_some_and(|log| log.starts_with(&root))
@@ -164,9 +164,9 @@ fn zygotes(runtime: &Runtime) -> Vec<Witness> {
     .collect()
 }
 
-async fn zygote(runtime: &Runtime) -> Witness {
-    eventually(PATIENCE, "the zygote", || async {
-        <[Witness; 1]>::try_from(zygotes(runtime)).map(|[zygote]| zygote)
+async fn zygote(runtime: &Runtime) -> ObservedProcess {
+    eventually(WAIT_LIMIT, "the zygote", || async {
+        <[ObservedProcess; 1]>::try_from(zygotes(runtime)).map(|[zygote]| zygote)
     })
     .await
 }
@@ -179,7 +179,7 @@ async fn pods_outlive_killed_zygote_and_further_ones_start() {
     let id = first.start(fixture::forever("c")).await.unwrap();
     let killed = zygote(&runtime).await;
     kill(Pid::from_raw(killed.pid), Signal::SIGKILL).unwrap();
-    eventually(PATIENCE, "the end of the zygote", || async {
+    eventually(WAIT_LIMIT, "the end of the zygote", || async {
         let state = killed.status("State").unwrap_or_default();
         if state.is_empty() || state.starts_with('Z') { Ok(()) } else { Err(state) }
     })

@@ -12,7 +12,7 @@ use tonic::Streaming;
 use crate::support::*;
 
 async fn next(stream: &mut Streaming<ContainerEventResponse>) -> ContainerEventResponse {
-    let event = tokio::time::timeout(PATIENCE, stream.message()).await;
+    let event = tokio::time::timeout(WAIT_LIMIT, stream.message()).await;
     event.expect("no event came").unwrap().expect("the stream ended")
 }
 

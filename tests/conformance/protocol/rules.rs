@@ -227,7 +227,7 @@ async fn interrupted_check_removes_what_it_made() {
     options.faults = vec!["StopContainer hang".parse().unwrap()];
     let interrupt = CancellationToken::new();
     let checking = tokio::spawn(check::check(options, interrupt.clone(), |_| {}));
-    eventually(PATIENCE, "a container of the check", async || {
+    eventually(WAIT_LIMIT, "a container of the check", async || {
         let all = runtime.client.containers(Default::default()).await.unwrap();
         if all.iter().any(|one| one.labels.contains_key(RUN_LABEL)) { Ok(()) } else { Err(all) }
     })

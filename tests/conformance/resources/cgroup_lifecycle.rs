@@ -8,9 +8,9 @@ use harness::leak::Leak;
 
 use crate::support::*;
 
-async fn running(mark: &str, count: usize) -> Vec<Witness> {
-    eventually(PATIENCE, "the container's processes", || async {
-        let found = witness::marked(mark);
+async fn running(mark: &str, count: usize) -> Vec<ObservedProcess> {
+    eventually(WAIT_LIMIT, "the container's processes", || async {
+        let found = procfs::marked(mark);
         if found.len() == count { Ok(found) } else { Err(found) }
     })
     .await
@@ -18,7 +18,7 @@ async fn running(mark: &str, count: usize) -> Vec<Witness> {
 
 /// The existing directories with this path, in all hierarchies.
 fn in_all_hierarchies(path: &str) -> Vec<PathBuf> {
-    let roots = witness::cgroup_directories().into_iter();
+    let roots = procfs::cgroup_directories().into_iter();
     roots.map(|root| root.join(path)).filter(|at| at.exists()).collect()
 }
 
@@ -94,7 +94,7 @@ async fn stop_kills_remaining_processes_in_shared_pid_namespace(#[case] mode: Na
     let id = pod.start_ready(config).await.unwrap();
     running(&mark, 6).await;
     runtime.client.stop(&id, 0).await.unwrap();
-    assert_eq!(witness::marked(&mark), []);
+    assert_eq!(procfs::marked(&mark), []);
     // The rest of the pod keeps running.
     assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
 }
@@ -122,7 +122,7 @@ async fn processes_left_by_killed_keeper_are_killed(#[values(true, false)] daemo
     if !daemon_lives {
         runtime.restart().await.unwrap();
     }
-    all_gone("all to be gone", || witness::marked(&mark)).await;
+    all_gone("all to be gone", || procfs::marked(&mark)).await;
     wait_for_no_leftovers(&runtime).await;
     let again = Pod { client: runtime.client.clone(), ..pod };
     again.ended(&id).await.unwrap();
@@ -161,7 +161,7 @@ async fn no_cgroup_leaks_after_thirty_kills() {
         runtime.kill9().await;
         if round % 2 == 0
             && let Some(pid) = keepers.first()
-            && (Witness { pid: *pid }).status("Name").as_deref() == Some("crib-keeper")
+            && (ObservedProcess { pid: *pid }).status("Name").as_deref() == Some("crib-keeper")
         {
             let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }

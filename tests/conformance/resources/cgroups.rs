@@ -20,9 +20,9 @@ fn memory(limit: i64) -> LinuxContainerResources {
     LinuxContainerResources { memory_limit_in_bytes: limit, ..Default::default() }
 }
 
-async fn process(mark: &str) -> Witness {
-    eventually(PATIENCE, "the container's process", || async {
-        witness::marked(mark).first().copied().ok_or(())
+async fn process(mark: &str) -> ObservedProcess {
+    eventually(WAIT_LIMIT, "the container's process", || async {
+        procfs::marked(mark).first().copied().ok_or(())
     })
     .await
 }
@@ -37,7 +37,7 @@ fn reason(status: &ContainerStatus) -> (i32, &str) {
 }
 
 /// The limits that the kernel applies to a process.
-fn applied_limits(process: Witness) -> HashMap<&'static str, String> {
+fn applied_limits(process: ObservedProcess) -> HashMap<&'static str, String> {
     let cpu = process.cgroup_file("cpu", "cpu.cfs_quota_us", "cpu.max");
     HashMap::from([
         ("quota", cpu.split(' ').next().unwrap_or_default().to_owned()),
@@ -118,7 +118,7 @@ async fn oom_kill_without_daemon_is_reported_after_restart() {
     process(&mark).await;
     runtime.kill9().await;
     std::fs::write(volume.join("go"), "").unwrap();
-    all_gone("the container's end", || witness::marked(&mark)).await;
+    all_gone("the container's end", || procfs::marked(&mark)).await;
     runtime.restart().await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(reason(&status), (137, "OOMKilled"));

@@ -77,7 +77,7 @@ async fn restore_pod(
 
 /// Waits until a counter exceeds `from`, and returns the count.
 async fn wait_for_counter_beyond(pod: &Pod, id: &str, from: u64) -> u64 {
-    eventually(PATIENCE, &format!("container {id} counting on from {from}"), || async {
+    eventually(WAIT_LIMIT, &format!("container {id} counting on from {from}"), || async {
         let status = pod.client.container(id).await.unwrap();
         let lines = pod.log(&status);
         let last = lines.iter().rev().find_map(|line| line.text.parse().ok());

@@ -22,7 +22,7 @@ struct Daemon {
 
 impl Daemon {
     fn of(pid: i32) -> Self {
-        let process = Witness { pid };
+        let process = ObservedProcess { pid };
         let mut descriptors = BTreeMap::new();
         for path in process.descriptors() {
             let kind = path.display().to_string();
@@ -32,10 +32,7 @@ impl Daemon {
         let rss = process.status("VmRSS").unwrap();
         Self {
             descriptors,
-            children: witness::processes()
-                .into_iter()
-                .filter(|child| child.parent() == pid)
-                .count(),
+            children: procfs::processes().into_iter().filter(|child| child.parent() == pid).count(),
             rss: rss.trim_end_matches(" kB").parse().unwrap(),
         }
     }
@@ -90,7 +87,7 @@ async fn after_first_pod(runtime: &Runtime) -> Daemon {
     nothing_runs(runtime).await;
     nothing_in_trash(&runtime.state_dir()).await;
     let has_network = runtime.isolation().await.unwrap() != "process";
-    eventually(PATIENCE, "a network namespace for the next pod", || async {
+    eventually(WAIT_LIMIT, "a network namespace for the next pod", || async {
         let now = Daemon::of(runtime.pid().unwrap());
         if has_network && !now.descriptors.contains_key("net:") { Err(now) } else { Ok(now) }
     })
@@ -108,7 +105,7 @@ async fn wait_until_idle(runtime: &Runtime, fresh: &Daemon) -> Daemon {
     assert_eq!(sandboxes.into_iter().flatten().count(), 0);
     nothing_in_trash(&runtime.state_dir()).await;
     // Connections to keepers are closed shortly after the keepers exit.
-    eventually(PATIENCE, "the daemon to be as before", || async {
+    eventually(WAIT_LIMIT, "the daemon to be as before", || async {
         let now = Daemon::of(runtime.pid().unwrap());
         let mut kinds = now.descriptors.iter();
         let more =

@@ -75,8 +75,8 @@ async fn marked(pod: &Pod, name: &str) -> (String, String) {
     let mark = fixture::unique("mark");
     let script = format!("exec sh -c 'sleep 1000; true' {mark}");
     let id = pod.start(pod.script(name, &script)).await.unwrap();
-    eventually(PATIENCE, "the process to run", async || {
-        let found = witness::marked(&mark);
+    eventually(WAIT_LIMIT, "the process to run", async || {
+        let found = procfs::marked(&mark);
         if found.is_empty() { Err(()) } else { Ok(()) }
     })
     .await;
@@ -84,8 +84,8 @@ async fn marked(pod: &Pod, name: &str) -> (String, String) {
 }
 
 /// The processes with a mark.
-fn process(mark: &str) -> Vec<Witness> {
-    witness::marked(mark)
+fn process(mark: &str) -> Vec<ObservedProcess> {
+    procfs::marked(mark)
 }
 
 /// The reason in a pod's verbose status.

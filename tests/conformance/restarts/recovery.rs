@@ -14,9 +14,9 @@ pub(crate) fn pod_on(pod: &Pod, runtime: &Runtime) -> Pod {
 }
 
 /// The keepers of a runtime, found by their log files.
-pub(crate) fn keepers(runtime: &Runtime) -> Vec<(PathBuf, Witness)> {
+pub(crate) fn keepers(runtime: &Runtime) -> Vec<(PathBuf, ObservedProcess)> {
     let sandboxes = runtime.state_dir().join("sandboxes");
-    witness::processes()
+    procfs::processes()
         .into_iter()
         .filter(|process| process.status("Name").as_deref() == Some("crib-keeper"))
         .filter_map(|process| {
@@ -99,7 +99,7 @@ async fn containers_survive_kill_of_daemon() {
 
     runtime.kill9().await;
     fs::write(volume.join("go"), "").unwrap();
-    eventually(PATIENCE, "the containers to go on", || async {
+    eventually(WAIT_LIMIT, "the containers to go on", || async {
         let written = fs::exists(volume.join("written")).unwrap();
         let record =
             fs::read_dir(runtime.state_dir().join("sandboxes").join(&pod.id)).unwrap().count();
@@ -164,7 +164,7 @@ async fn keeper_death_ends_its_pod_only() {
         kill(Pid::from_raw(keeper.unwrap().1.pid), Signal::SIGKILL).unwrap();
     };
     kill_keeper(&runtime, &pod.id);
-    eventually(PATIENCE, "the pod not to be ready", || async {
+    eventually(WAIT_LIMIT, "the pod not to be ready", || async {
         if runtime.client.pod_is_ready(&pod.id).await.unwrap() {
             Err("it is ready")
         } else {
@@ -242,7 +242,7 @@ async fn daemon_killed_at_any_instant_leaves_consistent_state() {
         }
         // Only the pod from before the rounds is left.
         assert!(runtime.client.pod_is_ready(&whole.id).await.unwrap());
-        eventually(PATIENCE, "the other keepers to go", || async {
+        eventually(WAIT_LIMIT, "the other keepers to go", || async {
             let left = keepers(&runtime);
             if left.len() == 1 { Ok(()) } else { Err((round, left)) }
         })
@@ -341,7 +341,7 @@ async fn container_that_changed_user_ends_with_killed_keeper(#[case] away: bool)
     if away {
         runtime.restart().await.unwrap();
     }
-    all_gone("the end of the container", || witness::marked(&mark)).await;
+    all_gone("the end of the container", || procfs::marked(&mark)).await;
     let status = pod_on(&pod, &runtime).ended(&id).await.unwrap();
     assert_eq!(status.reason, "Unknown");
     runtime.client.remove_pod(&pod.id).await.unwrap();

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use registry::Registry;
 use tempfile::TempDir;
 
-use crate::node::PATIENCE;
+use crate::node::WAIT_LIMIT;
 use crate::runtimes::images;
 
 /// The directories of CNI plugins in Debian and elsewhere.
@@ -50,7 +50,7 @@ impl Containerd {
         command.stdout(log.try_clone().unwrap()).stderr(log);
         self.process = Some(Process::spawn(&mut command).unwrap());
         // The client caches a failed connection for a while.
-        let serves = within(PATIENCE, "containerd to serve", async || {
+        let serves = within(WAIT_LIMIT, "containerd to serve", async || {
             Client::new(&socket(root)).version().await
         });
         if let Err(error) = serves.await {
@@ -72,7 +72,7 @@ impl Containerd {
     pub(crate) async fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.signal(Signal::SIGTERM);
-            process.wait(PATIENCE).await;
+            process.wait(WAIT_LIMIT).await;
         }
     }
 
@@ -92,12 +92,13 @@ impl Containerd {
     /// Stops containerd and its pods. An error describes what is left.
     pub(crate) async fn end(mut self) -> Result<(), String> {
         // An agent that was stopped may have left a pending removal, which blocks another one.
-        let removed = within(PATIENCE, "all pods to be removed", async || self.remove_pods().await);
+        let removed =
+            within(WAIT_LIMIT, "all pods to be removed", async || self.remove_pods().await);
         removed.await.map_err(|error| error.to_string())?;
         self.stop().await;
         let leaks = Leaks::below(self.root.path());
         // A shim exits shortly after its last container.
-        let nothing_left = within(PATIENCE, "nothing of containerd to be left", async || {
+        let nothing_left = within(WAIT_LIMIT, "nothing of containerd to be left", async || {
             let left = leaks.running();
             if left.is_empty() { Ok(()) } else { Err(left) }
         });

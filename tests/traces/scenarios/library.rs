@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::RwLockWriteGuard;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::node::{PATIENCE, PodState};
+use crate::node::{PodState, WAIT_LIMIT};
 use crate::runtimes::lost_sandboxes::LostSandboxes;
 
 const CLUSTER_DNS: &str = "10.199.0.10";
@@ -92,7 +92,7 @@ impl Library {
         }
         let socket = format!("unix://{}", socket.display());
         let connected = agent::cri::grpc::connect(&socket);
-        let cri = tokio::time::timeout(PATIENCE, connected).await.unwrap().unwrap();
+        let cri = tokio::time::timeout(WAIT_LIMIT, connected).await.unwrap().unwrap();
         let (source, sender) = agent::source::fixed();
         sender.set(self.pods.clone());
         let source: Box<dyn PodSource> = match &self.manifests {

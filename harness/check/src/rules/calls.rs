@@ -193,7 +193,7 @@ async fn container_is_stopped_and_removed_at_once(x: &Context, id: String) -> Ve
     let stop = tasks::spawn(stop);
     x.client.remove(&id).await?;
     // The container may already be removed, so an error is fine too.
-    match tokio::time::timeout(x.shared.patience, stop).await {
+    match tokio::time::timeout(x.shared.wait_limit, stop).await {
         Ok(Ok(Ok(()) | Err(_))) => {}
         Ok(Err(error)) => return failed("StopContainer", "to return", error.to_string()),
         Err(_) => return failed("StopContainer of a removed container", "to return", "no answer"),

@@ -128,7 +128,7 @@ pub(crate) async fn events_of(
             }
         }
     };
-    match tokio::time::timeout(x.shared.patience, reading).await {
+    match tokio::time::timeout(x.shared.wait_limit, reading).await {
         Ok(read) => read.map(|()| events),
         Err(_) => {
             let sandbox = ids.first().copied().unwrap_or_default();
@@ -137,7 +137,7 @@ pub(crate) async fn events_of(
                 format!(
                     "{} of the sandbox within {} s",
                     Deleted.as_str_name(),
-                    x.shared.patience.as_secs_f64()
+                    x.shared.wait_limit.as_secs_f64()
                 ),
                 format!("no such event in: {}", in_words(&events, sandbox).join(", ")),
             )

@@ -198,7 +198,7 @@ async fn log_is_reopened_in_grace_period(x: &Context, pod: Pod) -> Verdict {
     std::fs::rename(&path, pod.log_directory().join("c.log.old"))
         .map_err(|error| Outcome::Skipped(format!("failed to rename a log: {error}")))?;
     let reopening = x.client.reopen_log(&id);
-    match tokio::time::timeout(x.shared.patience, reopening).await {
+    match tokio::time::timeout(x.shared.wait_limit, reopening).await {
         Ok(answer) => answer?,
         Err(_) => {
             return failed("ReopenContainerLog in the grace period", "to return", "no answer");

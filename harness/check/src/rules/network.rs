@@ -137,7 +137,7 @@ async fn host_port_leads_to_pod(x: &Context) -> Verdict {
     serve(x, &pod, "pod").await?;
     // The host may apply the packet filter rule with a delay.
     x.until("the pod's answer at the host port", async || {
-        match tokio::time::timeout(x.shared.patience, response_on_host(Ipv4Addr::LOCALHOST, port))
+        match tokio::time::timeout(x.shared.wait_limit, response_on_host(Ipv4Addr::LOCALHOST, port))
             .await
         {
             Ok(Ok(text)) if text == "hello from pod\n" => Ok(()),

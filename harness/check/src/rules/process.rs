@@ -168,7 +168,7 @@ async fn exec_ends_with_container(x: &Context, pod: Pod) -> Verdict {
     fifo.wait_opened(x, 1).await?;
     x.client.stop(&id, 1).await?;
     fifo.wait_closed(x, "StopContainer").await?;
-    match tokio::time::timeout(x.shared.patience, exec).await {
+    match tokio::time::timeout(x.shared.wait_limit, exec).await {
         // The runtime may return an error or an exit code.
         Ok(_) => Ok(()),
         Err(_) => failed("ExecSync of a command that was killed", "to end", "no end"),

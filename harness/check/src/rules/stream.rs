@@ -136,7 +136,7 @@ pub(crate) async fn read_until(
         }
         false
     };
-    let found = tokio::time::timeout(x.shared.patience, reading).await;
+    let found = tokio::time::timeout(x.shared.wait_limit, reading).await;
     let text = String::from_utf8_lossy(&all).into_owned();
     match found {
         Ok(true) => Ok(text),
@@ -160,7 +160,7 @@ pub(crate) fn write<'a>(
 }
 
 pub(crate) async fn ended(x: &Context, command: Command) -> Verdict<Result<i32, CommandError>> {
-    match tokio::time::timeout(x.shared.patience, command.ended()).await {
+    match tokio::time::timeout(x.shared.wait_limit, command.ended()).await {
         Ok(ended) => Ok(ended),
         Err(_) => failed("the stream", "to end", "no end"),
     }
@@ -223,7 +223,7 @@ async fn returned(x: &Context, id: &str, bytes: &[u8]) -> Verdict<(Vec<u8>, bool
         }
     };
     let both = async { tokio::join!(sending, receiving) };
-    let done = tokio::time::timeout(x.shared.patience, both).await.is_ok();
+    let done = tokio::time::timeout(x.shared.wait_limit, both).await.is_ok();
     Ok((back, done, command))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use compact::Set;
 use cri::v1;
-use harness::client::{Answer, Client};
+use harness::client::{CallResult, Client};
 use proxy::Call;
 use tonic::{Code, Status};
 
@@ -21,7 +21,7 @@ pub const BENCH_PREFIX: &str = "crib-bench-";
 pub(crate) const LISTING: Duration = Duration::from_secs(5);
 
 /// The response to a list call, or DEADLINE_EXCEEDED after the time limit.
-async fn in_time<T>(limit: Duration, list: impl Future<Output = Answer<T>>) -> Answer<T> {
+async fn in_time<T>(limit: Duration, list: impl Future<Output = CallResult<T>>) -> CallResult<T> {
     let late = |_| Err(Status::deadline_exceeded("no answer"));
     let answer = tokio::time::timeout(limit, list).await;
     answer.unwrap_or_else(late)
@@ -90,7 +90,7 @@ async fn is_of_check(client: &Client, run: &str, id: &str) -> bool {
     }
 }
 
-async fn remove_pod(client: &Client, id: &str) -> Answer<()> {
+async fn remove_pod(client: &Client, id: &str) -> CallResult<()> {
     client.stop_pod(id).await?;
     client.remove_pod(id).await
 }

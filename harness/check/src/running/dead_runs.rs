@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use compact::{Map, Set};
 use cri::v1;
-use harness::client::{Answer, Client};
+use harness::client::{CallResult, Client};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
@@ -21,7 +21,7 @@ use crate::running::cleanup::{BENCH_PREFIX, LISTING, PREFIX, remove_images, remo
 const LONGEST: Duration = Duration::from_hours(1);
 
 /// Removes what dead runs left.
-pub async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answer<()> {
+pub async fn remove_dead_runs(runtime: &Client, images: &Client) -> CallResult<()> {
     let temporary = harness::temp_dir();
     let mut dead: Map<String, Set<PathBuf>> = Map::new();
     for pod in runtime.pods(v1::PodSandboxFilter::default()).await? {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use compact::Set;
 use cri::v1;
-use harness::client::{Answer, Client};
-use harness::shown::brief;
+use harness::client::{CallResult, Client};
+use harness::debug_text::brief;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -47,8 +47,8 @@ impl CallLimit {
     pub(crate) async fn call<T>(
         &self,
         name: &str,
-        call: impl Future<Output = Answer<T>>,
-    ) -> Result<Answer<T>, CheckError> {
+        call: impl Future<Output = CallResult<T>>,
+    ) -> Result<CallResult<T>, CheckError> {
         let began = Instant::now();
         let deadline = match name {
             "Version" | "PullImage" => self.deadline,
@@ -157,7 +157,7 @@ pub(crate) async fn prepare(
         sockets: directory.sockets(),
         image,
         images,
-        patience: options.patience,
+        wait_limit: options.wait_limit,
         unfinished: Mutex::default(),
         restart: options.restart.clone(),
         no_users: no_namespaces.clone().or(single),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harness::client::Client;
-use harness::shown::brief;
+use harness::debug_text::brief;
 use proxy::{Call, Proxy};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -284,7 +284,7 @@ async fn run_rule(
                     deadline_exceeded(options.deadline, &calls, waiting.as_deref())
                 }))
             });
-            if outcome.is_err() && began.elapsed() >= options.patience {
+            if outcome.is_err() && began.elapsed() >= options.wait_limit {
                 pace.kept_waiting();
             }
             (classified(outcome, &calls), calls)

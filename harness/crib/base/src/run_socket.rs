@@ -92,9 +92,9 @@ pub struct Scale {
 
 /// The response of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct RunResponse {
     /// The pods, sorted by namespace and name.
-    pub pods: Vec<PodAnswer>,
+    pub pods: Vec<PodWithEvents>,
     /// All objects as in the API server, sorted by kind, namespace and name, if they were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<Value>,
@@ -121,18 +121,18 @@ pub enum WatchEvent {
 
 /// A pod and its events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PodAnswer {
+pub struct PodWithEvents {
     /// The pod, with the agent's status of it.
     #[serde(with = "api::manifest::pod_json")]
     pub pod: Pod,
     /// Sorted by time, oldest first.
-    pub events: Vec<EventAnswer>,
+    pub events: Vec<RecordedEvent>,
 }
 
 /// An event that a kubelet would record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct EventAnswer {
+pub struct RecordedEvent {
     /// Normal or Warning.
     #[serde(rename = "type")]
     pub kind: String,
@@ -202,14 +202,14 @@ impl RunConnection {
         self.pid
     }
 
-    /// Sets the timeout of a request. When it expires, [`Self::ask`] fails with [`io::ErrorKind::WouldBlock`].
+    /// Sets the timeout of a request. When it expires, [`Self::call`] fails with [`io::ErrorKind::WouldBlock`].
     pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(timeout))?;
         self.stream.set_write_timeout(Some(timeout))
     }
 
     /// Sends a request and returns the response; `None` if the run is already ending.
-    pub fn ask(&mut self, request: Request) -> io::Result<Option<Answer>> {
+    pub fn call(&mut self, request: Request) -> io::Result<Option<RunResponse>> {
         let mut line = serde_json::to_vec(&request)?;
         line.push(b'\n');
         let mut answer = String::new();
@@ -239,10 +239,10 @@ impl RunConnection {
     }
 
     /// Waits at most this long until the process has ended; returns whether it has.
-    pub fn has_ended_within(&self, patience: Duration) -> io::Result<bool> {
+    pub fn has_ended_within(&self, timeout: Duration) -> io::Result<bool> {
         let mut ended = [PollFd::new(std::os::fd::AsFd::as_fd(&self.process), PollFlags::POLLIN)];
-        let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
-        match poll(&mut ended, patience) {
+        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+        match poll(&mut ended, timeout) {
             Ok(count) => Ok(count > 0),
             // The caller polls again.
             Err(nix::errno::Errno::EINTR) => Ok(false),

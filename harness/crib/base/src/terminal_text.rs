@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-pub use harness::shown::reorders;
+pub use harness::debug_text::reorders;
 
 /// `text` for a terminal: keeps colours. Control characters that move the cursor, clear the screen, or set the title or clipboard
 /// are replaced by their control pictures (Unicode, U+2400). Characters that change the order of letters are replaced too.

@@ -20,7 +20,7 @@ const POD_IP: &str = "127.0.0.1";
 /// The number of events that a client may lag behind.
 const EVENTS: usize = 1 << 16;
 
-type Answer<T> = Result<T, Status>;
+type CallResult<T> = Result<T, Status>;
 
 struct Sandbox {
     status: v1::PodSandboxStatus,
@@ -66,7 +66,7 @@ impl Runtime {
     pub(crate) fn run_sandbox(
         &mut self,
         request: v1::RunPodSandboxRequest,
-    ) -> Answer<v1::RunPodSandboxResponse> {
+    ) -> CallResult<v1::RunPodSandboxResponse> {
         let config = request.config.unwrap_or_default();
         let linux = config.linux.unwrap_or_default();
         let options = linux.security_context.unwrap_or_default().namespace_options;
@@ -89,15 +89,15 @@ impl Runtime {
         let sandbox =
             Sandbox { status, log_directory: config.log_directory, containers: Vec::new() };
         self.sandboxes.insert(id.clone(), sandbox);
-        self.tell(&id, &id, Event::ContainerCreatedEvent);
-        self.tell(&id, &id, Event::ContainerStartedEvent);
+        self.emit(&id, &id, Event::ContainerCreatedEvent);
+        self.emit(&id, &id, Event::ContainerStartedEvent);
         Ok(v1::RunPodSandboxResponse { pod_sandbox_id: id })
     }
 
     pub(crate) fn stop_sandbox(
         &mut self,
         request: v1::StopPodSandboxRequest,
-    ) -> Answer<v1::StopPodSandboxResponse> {
+    ) -> CallResult<v1::StopPodSandboxResponse> {
         let id = request.pod_sandbox_id;
         let Some(sandbox) = self.sandboxes.get_mut(&id) else {
             return Ok(v1::StopPodSandboxResponse {});
@@ -108,7 +108,7 @@ impl Runtime {
             self.end(&container, 137);
         }
         if was_ready {
-            self.tell(&id, &id, Event::ContainerStoppedEvent);
+            self.emit(&id, &id, Event::ContainerStoppedEvent);
         }
         Ok(v1::StopPodSandboxResponse {})
     }
@@ -116,14 +116,14 @@ impl Runtime {
     pub(crate) fn remove_sandbox(
         &mut self,
         request: v1::RemovePodSandboxRequest,
-    ) -> Answer<v1::RemovePodSandboxResponse> {
+    ) -> CallResult<v1::RemovePodSandboxResponse> {
         let id = request.pod_sandbox_id;
         if let Some(sandbox) = self.sandboxes.get(&id) {
             let uid = uid(&sandbox.status.labels);
             for container in sandbox.containers.clone() {
                 self.drop_container(&container);
             }
-            self.tell(&id, &id, Event::ContainerDeletedEvent);
+            self.emit(&id, &id, Event::ContainerDeletedEvent);
             self.sandboxes.remove(&id);
             if let Some(ids) = self.of_pod.get_mut(&uid) {
                 ids.retain(|other| *other != id);
@@ -138,7 +138,7 @@ impl Runtime {
     pub(crate) fn sandbox_status(
         &self,
         request: &v1::PodSandboxStatusRequest,
-    ) -> Answer<v1::PodSandboxStatusResponse> {
+    ) -> CallResult<v1::PodSandboxStatusResponse> {
         let found = self.sandboxes.get(&request.pod_sandbox_id);
         let sandbox = found.ok_or_else(|| not_found(&request.pod_sandbox_id))?;
         Ok(v1::PodSandboxStatusResponse {
@@ -161,7 +161,7 @@ impl Runtime {
     pub(crate) fn list_sandboxes(
         &self,
         request: &v1::ListPodSandboxRequest,
-    ) -> Answer<v1::ListPodSandboxResponse> {
+    ) -> CallResult<v1::ListPodSandboxResponse> {
         let labels = request.filter.as_ref().map(|filter| &filter.label_selector);
         let listed = |sandbox: &Sandbox| {
             let status = sandbox.status.clone();
@@ -182,7 +182,7 @@ impl Runtime {
     pub(crate) fn create_container(
         &mut self,
         request: v1::CreateContainerRequest,
-    ) -> Answer<v1::CreateContainerResponse> {
+    ) -> CallResult<v1::CreateContainerResponse> {
         let config = request.config.unwrap_or_default();
         let id = self.id();
         let found = self.sandboxes.get_mut(&request.pod_sandbox_id);
@@ -213,7 +213,7 @@ impl Runtime {
     pub(crate) fn start_container(
         &mut self,
         request: v1::StartContainerRequest,
-    ) -> Answer<v1::StartContainerResponse> {
+    ) -> CallResult<v1::StartContainerResponse> {
         let id = request.container_id;
         let found = self.containers.get_mut(&id);
         let container = found.ok_or_else(|| not_found(&id))?;
@@ -232,7 +232,7 @@ impl Runtime {
     pub(crate) fn stop_container(
         &mut self,
         request: &v1::StopContainerRequest,
-    ) -> Answer<v1::StopContainerResponse> {
+    ) -> CallResult<v1::StopContainerResponse> {
         self.end(&request.container_id, 143);
         Ok(v1::StopContainerResponse {})
     }
@@ -240,7 +240,7 @@ impl Runtime {
     pub(crate) fn remove_container(
         &mut self,
         request: &v1::RemoveContainerRequest,
-    ) -> Answer<v1::RemoveContainerResponse> {
+    ) -> CallResult<v1::RemoveContainerResponse> {
         self.drop_container(&request.container_id);
         Ok(v1::RemoveContainerResponse {})
     }
@@ -248,7 +248,7 @@ impl Runtime {
     pub(crate) fn container_status(
         &self,
         request: &v1::ContainerStatusRequest,
-    ) -> Answer<v1::ContainerStatusResponse> {
+    ) -> CallResult<v1::ContainerStatusResponse> {
         let found = self.containers.get(&request.container_id);
         let container = found.ok_or_else(|| not_found(&request.container_id))?;
         Ok(v1::ContainerStatusResponse {
@@ -260,7 +260,7 @@ impl Runtime {
     pub(crate) fn list_containers(
         &self,
         request: &v1::ListContainersRequest,
-    ) -> Answer<v1::ListContainersResponse> {
+    ) -> CallResult<v1::ListContainersResponse> {
         let labels = request.filter.as_ref().map(|filter| &filter.label_selector);
         let sandboxes = self.selected(labels).into_iter();
         let ids = sandboxes.flat_map(|sandbox| &sandbox.containers);
@@ -308,12 +308,12 @@ impl Runtime {
 
     fn changed(&self, container: &str, event: Event) {
         if let Some(found) = self.containers.get(container) {
-            self.tell(&found.sandbox, container, event);
+            self.emit(&found.sandbox, container, event);
         }
     }
 
     /// Sends an event with the statuses of the whole pod, as the CRI requires.
-    fn tell(&self, sandbox: &str, id: &str, event: Event) {
+    fn emit(&self, sandbox: &str, id: &str, event: Event) {
         let Some(sandbox) = self.sandboxes.get(sandbox) else {
             return;
         };

@@ -33,14 +33,14 @@ use crate::output::printer::{Print, Printer, State};
 use crate::output::rollouts::Rollouts;
 use crate::output::tail::{Tail, attempt_of};
 use crate::processes::daemon::Daemon;
-use crate::questions::Question;
 use crate::reports::{Reported, Reports, is_refused};
+use crate::requests::PendingRequest;
 use crate::services::Services;
 use crate::shown::{Shown, ShownPod};
 use crate::store_cluster::StoreCluster;
 
-mod questions;
 mod reload;
+mod requests;
 mod start;
 mod starting;
 
@@ -93,7 +93,7 @@ pub(super) struct Loop {
     /// Receives the manifests after each change.
     reloaded: Option<mpsc::UnboundedReceiver<Reloaded>>,
     /// Receives requests of other commands.
-    questions: mpsc::UnboundedReceiver<Question>,
+    requests: mpsc::UnboundedReceiver<PendingRequest>,
     /// The events of the pods.
     history: History,
     /// The grace periods of the pods, once the run is ending.
@@ -207,7 +207,7 @@ impl Loop {
                     self.history.add(event.clone());
                     self.printer.print(Print::Event(event));
                 }
-                Some(question) = self.questions.recv() => if let Some(event) = self.answer(question) {
+                Some(pending) = self.requests.recv() => if let Some(event) = self.handle_request(pending) {
                     return event;
                 },
                 () = starter_gone(&mut self.starting) => {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use agent::Event;
 use api::pod::PodUid;
-use crib_base::run_socket::EventAnswer;
+use crib_base::run_socket::RecordedEvent;
 
 /// The maximum number of events to keep: a CronJob may run for years.
 const MOST: usize = 1000;
@@ -30,9 +30,9 @@ impl History {
     }
 
     /// The events of a pod.
-    pub(super) fn of(&self, uid: &PodUid) -> Vec<EventAnswer> {
+    pub(super) fn of(&self, uid: &PodUid) -> Vec<RecordedEvent> {
         let of_pod = self.events.iter().filter(|event| event.object.uid == *uid);
-        let answer = |event: &Event| EventAnswer {
+        let record = |event: &Event| RecordedEvent {
             kind: event.kind.as_str().to_owned(),
             reason: event.reason.clone(),
             message: event.message.clone(),
@@ -41,7 +41,7 @@ impl History {
             first_timestamp: event.first_at,
             last_timestamp: event.last_at,
         };
-        of_pod.map(answer).collect()
+        of_pod.map(record).collect()
     }
 }
 

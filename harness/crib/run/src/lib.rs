@@ -9,14 +9,14 @@
 //! | `manifest_watch` | `--watch`: reloads manifests when files change |
 //! | `hub` | the objects of the run in one store (package `cluster`, which binds claims), shared by manifests, controllers and the agent |
 //! | `store_cluster` | the store as the agent's cluster: the agent runs its pods and writes back their statuses |
-//! | `event_loop` | drives the controllers and `lifecycle`, and executes their decisions; `questions` answers other commands |
+//! | `event_loop` | drives the controllers and `lifecycle`, and executes their decisions; `requests` answers other commands |
 //! | `output` | `printer` writes; `lines`, `view`, `rows`, `marks`, `notes`, `json` ◆ format; `screen` is the live view |
 //! | `output::tail` | follows the log files of containers |
 //! | `processes::daemon`, `processes::root` | the runtime as a child, and the run's temporary directory |
 //! | `processes::{detach, background}` | `--name`: the command at the terminal, and the process in the background |
 //! | `started` ◆ | the condition for the command at the terminal to end |
 //! | `processes::{dead_runs, clean_up, orphans}` | cleaning up after killed runs |
-//! | `questions`, `history`, `endpoint` | queries of other commands over `run.sock` (`run_socket`, `live::names` of `crib-base`) |
+//! | `requests`, `history`, `endpoint` | queries of other commands over `run.sock` (`run_socket`, `live::names` of `crib-base`) |
 //! | `services`, `node_ports` | the Services stream to the runtime, and a check that node ports are free |
 //! | `capabilities` | the isolation of the pods, and the limits that the runtime cannot apply |
 //! | `ending`, `reports`, `shown` ◆ | reasons for ending pods, the agent's latest reports, the view of pods |
@@ -29,8 +29,8 @@
 //!
 //! | task | owns | receives | sends |
 //! |---|---|---|---|
-//! | session | lifecycle, daemon, agent, controllers | signals, timer, reports, transitions, questions | printer, tail, answers |
-//! | questions | the socket `run.sock` | other commands | session |
+//! | session | lifecycle, daemon, agent, controllers | signals, timer, reports, transitions, requests | printer, tail, responses |
+//! | requests | the socket `run.sock` | other commands | session |
 //! | tail | log files, inotify | session: directories to follow | printer: lines |
 //! | printer (thread) | standard output, standard error | session, tail | session: standard output was closed |
 
@@ -57,8 +57,8 @@ mod manifest_watch;
 mod node_ports;
 mod output;
 mod processes;
-mod questions;
 mod reports;
+mod requests;
 mod services;
 mod session;
 mod shown;

@@ -23,7 +23,7 @@ use crate::processes::daemon::{Daemon, Launch};
 use crate::processes::dead_runs::{self, RunLock};
 use crate::processes::orphans;
 use crate::processes::root::{self, Root, RootError};
-use crate::questions::{self, Question};
+use crate::requests::{self, PendingRequest};
 
 /// Runs the pods until they end, then cleans up. `started` is the start time of the command.
 pub(crate) async fn session(
@@ -44,7 +44,7 @@ pub(crate) async fn session(
         Ok((root, lock))
     });
     let (root, _lock) = error_to_exit(made, Exit::NoRuntime)?;
-    let (questions, _name) = match open_to_others(args, &root) {
+    let (requests, _name) = match open_to_others(args, &root) {
         Ok(opened) => opened,
         Err((problem, exit)) => {
             print_stderr(&problem);
@@ -54,7 +54,7 @@ pub(crate) async fn session(
             return Err(exit);
         }
     };
-    let outside = Outside { questions, background };
+    let outside = Outside { requests, background };
     let launch = Launch {
         state_dir: args.state_dir.clone().unwrap_or_else(|| root.state()),
         root,
@@ -74,14 +74,14 @@ pub(crate) async fn session(
 fn open_to_others(
     args: &RunArgs,
     root: &Root,
-) -> Result<(mpsc::UnboundedReceiver<Question>, Option<TakenName>), (String, Exit)> {
-    let questions = questions::serve(root.path()).map_err(|error| {
+) -> Result<(mpsc::UnboundedReceiver<PendingRequest>, Option<TakenName>), (String, Exit)> {
+    let requests = requests::serve(root.path()).map_err(|error| {
         let socket = run_socket::path(root.path());
         let socket = socket.display();
         (format!("failed to listen on {socket}: {error}"), Exit::NoRuntime)
     })?;
     let Some(name) = &args.name else {
-        return Ok((questions, None));
+        return Ok((requests, None));
     };
     let taken = TakenName::take(&args.live_dir, name, root.path()).map_err(|error| {
         let exit = match error {
@@ -95,7 +95,7 @@ fn open_to_others(
         let problem = format!("failed to write the name of the run in {path}: {error}");
         (problem, Exit::NoRuntime)
     })?;
-    Ok((questions, Some(taken)))
+    Ok((requests, Some(taken)))
 }
 
 /// The part of the session that needs the directory. Returns whether the directory is still needed.

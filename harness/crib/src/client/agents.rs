@@ -26,7 +26,7 @@ impl Agents {
     pub(crate) fn ask<'a>(runtimes: impl IntoIterator<Item = &'a Cri>) -> Self {
         let mut agents = Self::default();
         for cri in runtimes {
-            match cri.ask_run(Request::Pods) {
+            match cri.call_run(Request::Pods) {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
                     let pods = answer.pods.iter().map(|answer| {

@@ -83,7 +83,7 @@ fn objects() -> Vec<Value> {
     let answers = directories.filter_map(|directory| {
         let mut connection = RunConnection::open(&directory).ok().flatten()?;
         connection.set_timeout(SOON).ok()?;
-        connection.ask(Request::Objects).ok().flatten()
+        connection.call(Request::Objects).ok().flatten()
     });
     answers.flat_map(|answer| answer.objects).collect()
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use cri::v1;
 use crib_base::named_text;
 use crib_base::report::{chain, print_stderr};
-use harness::shown::brief;
+use harness::debug_text::brief;
 use prost::Message;
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor};
 use serde_json::Value;

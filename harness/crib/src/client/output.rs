@@ -9,7 +9,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use crib_base::exit::Exit;
 use crib_base::logging::no_color;
 use crib_base::terminal_text::{escape_json, plain};
-pub(crate) use harness::shown::escape_control;
+pub(crate) use harness::debug_text::escape_control;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
 use serde_json::Value;
 

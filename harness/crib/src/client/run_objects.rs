@@ -80,7 +80,7 @@ pub(crate) fn with_runs(all: Result<Vec<Cri>, CallError>) -> Result<Vec<Cri>, Ca
 pub(crate) fn runs(all: &[Cri]) -> Result<Vec<RunObjects>, CallError> {
     let mut runs = Vec::new();
     for cri in all {
-        let answer = cri.ask_run(Request::Objects)?;
+        let answer = cri.call_run(Request::Objects)?;
         runs.extend(answer.map(|answer| RunObjects::new(cri, answer.objects)));
     }
     compact::sort_by(&mut runs, |one, other| one.name.cmp(&other.name));

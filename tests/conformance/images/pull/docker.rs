@@ -37,7 +37,7 @@ impl Server {
         command.arg("serve").arg(config).stdout(Stdio::null()).stderr(Stdio::null());
         let process = Process::spawn(&mut command).unwrap();
         let server = Self { process, host, _place: place };
-        eventually(PATIENCE, "docker-registry to listen", || async {
+        eventually(WAIT_LIMIT, "docker-registry to listen", || async {
             tokio::net::TcpStream::connect(&server.host).await.map(|_| ())
         })
         .await;
@@ -101,7 +101,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.process.signal(Signal::SIGKILL);
-        self.process.wait_blocking(PATIENCE);
+        self.process.wait_blocking(WAIT_LIMIT);
     }
 }
 

@@ -23,7 +23,7 @@ fn assert_says_full(error: &Status, runtime: &Runtime) {
 
 /// Waits until the remains of an earlier pull are deleted: a later pull would use their space.
 async fn until_trash_is_deleted(store: &Path) {
-    eventually(PATIENCE, "the trash to be deleted", || async {
+    eventually(WAIT_LIMIT, "the trash to be deleted", || async {
         let left = fs::read_dir(store.join("trash")).map_or(0, Iterator::count);
         if left == 0 { Ok(()) } else { Err(left) }
     })

@@ -9,7 +9,7 @@ use crate::support::*;
 
 /// Waits until blobs are being downloaded and unpacked.
 async fn downloading(bench: &Bench) {
-    eventually(PATIENCE, "a blob to be asked for", || async {
+    eventually(WAIT_LIMIT, "a blob to be asked for", || async {
         let store = bench.runtime.state_dir().join("images/tmp");
         let unpacking = std::fs::read_dir(store).unwrap().count();
         match (bench.blobs(), unpacking) {
@@ -69,7 +69,7 @@ async fn abandoned_pull_leaves_nothing() {
 }
 
 async fn downloading_slowly(bench: &Bench) {
-    eventually(PATIENCE, "a layer to be unpacked while it comes", || async {
+    eventually(WAIT_LIMIT, "a layer to be unpacked while it comes", || async {
         let unpacking =
             std::fs::read_dir(bench.runtime.state_dir().join("images/tmp")).unwrap().count();
         if unpacking > 0 { Ok(()) } else { Err(unpacking) }
@@ -91,7 +91,7 @@ async fn shared_pull_continues_for_second_client() {
         let runtime = bench.runtime.client.clone();
         let name = bench.name();
         let second = tokio::spawn(async move { runtime.pull(&name).await });
-        eventually(PATIENCE, "the second to ask", || async {
+        eventually(WAIT_LIMIT, "the second to ask", || async {
             let asked = bench
                 .registry
                 .requests()

@@ -76,7 +76,7 @@ impl Parts {
             })
         };
         let count = |name: &str| fs::read_dir(store.join(name)).unwrap().count();
-        eventually(PATIENCE, &format!("the pull to come to {step:?}"), || async {
+        eventually(WAIT_LIMIT, &format!("the pull to come to {step:?}"), || async {
             let there = match step {
                 Step::Manifest => asked("/manifests/"),
                 Step::Configuration => asked(&self.configuration),

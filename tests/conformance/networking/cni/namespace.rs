@@ -22,7 +22,7 @@ fn network_namespace(process: &str) -> String {
 /// Kills a process, and waits until its PID is free.
 async fn end(pid: i32) {
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-    eventually(PATIENCE, "the end of the keeper", async || {
+    eventually(WAIT_LIMIT, "the end of the keeper", async || {
         let there = Path::new(&format!("/proc/{pid}")).exists();
         if there { Err("it is there") } else { Ok(()) }
     })
@@ -68,7 +68,7 @@ impl Drop for Successor {
 }
 
 async fn called(plugins: &Plugins, call: &str) {
-    eventually(PATIENCE, call, async || {
+    eventually(WAIT_LIMIT, call, async || {
         let calls = fs::read_to_string(plugins.path("calls")).unwrap_or_default();
         if calls.contains(call) { Ok(()) } else { Err(calls) }
     })

@@ -47,14 +47,14 @@ async fn host_ports_of_rootless_pods_answer_beside_each_way_out(
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
     stream.write_all(b"question\n").await.unwrap();
     let mut answer = String::new();
-    let read = timeout(PATIENCE, stream.read_to_string(&mut answer)).await;
+    let read = timeout(WAIT_LIMIT, stream.read_to_string(&mut answer)).await;
     read.unwrap().unwrap();
     assert_eq!(answer, "tcp: question\n");
 
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     socket.send_to(b"question", (Ipv4Addr::LOCALHOST, port)).await.unwrap();
     let mut answer = [0; 100];
-    let received = timeout(PATIENCE, socket.recv_from(&mut answer)).await;
+    let received = timeout(WAIT_LIMIT, socket.recv_from(&mut answer)).await;
     let (length, from) = received.unwrap().unwrap();
     assert_eq!((&answer[..length], from.port()), (&b"udp: question"[..], port));
 }

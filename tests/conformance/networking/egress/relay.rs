@@ -38,27 +38,27 @@ async fn listen() -> (TcpListener, u16) {
 
 /// Accepts the next connection of a pod.
 async fn accept(listener: &TcpListener) -> TcpStream {
-    timeout(PATIENCE, listener.accept()).await.unwrap().unwrap().0
+    timeout(WAIT_LIMIT, listener.accept()).await.unwrap().unwrap().0
 }
 
 /// Reads everything that a pod sends until it closes its end.
 async fn read_all(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut text = String::new();
-    let read = timeout(PATIENCE, stream.read_to_string(&mut text)).await;
+    let read = timeout(WAIT_LIMIT, stream.read_to_string(&mut text)).await;
     read.unwrap().map(|_| text)
 }
 
 /// The process of the runtime's egress.
-fn relay(runtime: &Runtime) -> Witness {
+fn relay(runtime: &Runtime) -> ObservedProcess {
     let processes = egress_processes(runtime);
     let [pid] = processes[..] else {
         panic!("{processes:?}");
     };
-    Witness { pid }
+    ObservedProcess { pid }
 }
 
 /// How many file descriptors a process has.
-fn descriptors(process: Witness) -> usize {
+fn descriptors(process: ObservedProcess) -> usize {
     std::fs::read_dir(process.path("fd")).unwrap().count()
 }
 
@@ -153,7 +153,7 @@ async fn three_hundred_connections_leave_no_descriptor() {
     let (printed, during) = tokio::join!(connected(&pod, MANY, port), serves);
     assert_eq!(printed, "300 answers\n");
     assert!(during >= before + 600, "{before}, then {during}");
-    eventually(PATIENCE, "no descriptor of a connection", || async {
+    eventually(WAIT_LIMIT, "no descriptor of a connection", || async {
         let now = descriptors(relay);
         (now <= before).then_some(()).ok_or((before, now))
     })
@@ -178,11 +178,11 @@ async fn connections_end_when_relay_is_killed_and_new_ones_are_made() {
             stream.write_all(&bytes).await.unwrap();
         }
         kill(Pid::from_raw(old.pid), Signal::SIGKILL).unwrap();
-        while timeout(PATIENCE, stream.write_all(&bytes)).await.unwrap().is_ok() {}
+        while timeout(WAIT_LIMIT, stream.write_all(&bytes)).await.unwrap().is_ok() {}
     };
     let (printed, ()) = tokio::join!(connected(&pod, reads, port), kills);
     assert_eq!(printed, "it ended\n");
-    eventually(PATIENCE, "another process", || async {
+    eventually(WAIT_LIMIT, "another process", || async {
         way_out(&runtime).await;
         let now = egress_processes(&runtime);
         let replaced = now.len() == 1 && now[0] != old.pid;
@@ -235,7 +235,7 @@ const BURST: &str = r#"my @children;
     print "$answered answered";"#;
 
 /// Sets a process's limit on file descriptors, as its user.
-fn limit_descriptors(process: Witness, limit: usize) {
+fn limit_descriptors(process: ObservedProcess, limit: usize) {
     let mut command = std::process::Command::new("prlimit");
     command.args(["--pid", &process.pid.to_string()]);
     command.arg(format!("--nofile={limit}:{limit}"));
@@ -273,10 +273,10 @@ async fn with_limited_relay() -> Runtime {
     let runtime = rootless_by("crib").start().await.unwrap();
     // The next relay has the daemon's limit from its start.
     way_out(&runtime).await;
-    limit_descriptors(Witness { pid: runtime.pid().unwrap() }, 300);
+    limit_descriptors(ObservedProcess { pid: runtime.pid().unwrap() }, 300);
     let old = relay(&runtime);
     kill(Pid::from_raw(old.pid), Signal::SIGKILL).unwrap();
-    eventually(PATIENCE, "another process", || async {
+    eventually(WAIT_LIMIT, "another process", || async {
         way_out(&runtime).await;
         let now = egress_processes(&runtime);
         (now.len() == 1 && now[0] != old.pid).then_some(()).ok_or(now)

@@ -209,7 +209,7 @@ pub(crate) const FILLS: &str = r#"my @all = map { IO::Socket::INET->new(PeerAddr
     print "full\nready\n"; sleep 100;"#;
 
 /// The anonymous memory of a process, in KiB.
-pub(crate) fn memory(process: Witness) -> u64 {
+pub(crate) fn memory(process: ObservedProcess) -> u64 {
     let text = process.text("smaps_rollup");
     let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
@@ -220,7 +220,7 @@ async fn connections_that_no_one_reads_take_no_memory_of_the_proxy() {
     harness::needs!(Namespaces);
     let served = served(Transport::Tcp, None, DEAF).await;
     let client = served.runtime.pod("client").await.unwrap();
-    let daemon = Witness { pid: served.runtime.pid().unwrap() };
+    let daemon = ObservedProcess { pid: served.runtime.pid().unwrap() };
     // The first connection includes one-time allocations of the proxy.
     let once = perl(
         "my $s = IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => 8080) or die; syswrite $s, \"x\" x 65536",

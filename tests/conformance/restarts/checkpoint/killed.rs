@@ -79,7 +79,7 @@ async fn restored_container_ends_with_killed_keeper() {
     kill(Pid::from_raw(keeper.pid), Signal::SIGKILL).unwrap();
     let status = pod.ended(&restored[0].container_id).await.unwrap();
     assert_eq!((status.exit_code, status.reason.as_str()), (255, "Unknown"));
-    eventually(PATIENCE, "the end of what came back", || async {
+    eventually(WAIT_LIMIT, "the end of what came back", || async {
         let left = runtime.leaks().processes();
         let left: Vec<_> =
             left.into_iter().filter(|leak| leak.to_string().contains("/bin/sh")).collect();

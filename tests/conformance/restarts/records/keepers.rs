@@ -86,11 +86,11 @@ async fn nofile_soft_limit_is_raised_for_daemon_only() {
     assert_eq!(client.sh(&container, "ulimit -Sn").await.unwrap(), "128\n");
     client.remove_pod(&pod.id).await.unwrap();
     daemon.signal(Signal::SIGTERM);
-    daemon.wait(PATIENCE).await.unwrap();
+    daemon.wait(WAIT_LIMIT).await.unwrap();
 }
 
 async fn wait_for_state(runtime: &Runtime, pod: &str, state: PodSandboxState) {
-    eventually(PATIENCE, "the pod's state", async || {
+    eventually(WAIT_LIMIT, "the pod's state", async || {
         let status = runtime.client.pod(pod).await.unwrap().status.unwrap();
         if status.state() == state { Ok(()) } else { Err(status) }
     })

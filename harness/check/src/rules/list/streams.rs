@@ -89,7 +89,7 @@ pub(crate) async fn drained<M, T>(
         }
         Ok::<(), Status>(())
     };
-    match tokio::time::timeout(x.shared.patience, reading).await {
+    match tokio::time::timeout(x.shared.wait_limit, reading).await {
         Ok(read) => read?,
         Err(_) => return failed(what, "to end after its items", "no end"),
     }

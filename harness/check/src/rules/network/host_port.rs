@@ -102,7 +102,7 @@ async fn host_port_has_address(x: &Context) -> Verdict {
     x.until(
         "the pod's answer at the address of the host port",
         async || match tokio::time::timeout(
-            x.shared.patience,
+            x.shared.wait_limit,
             response_on_host(Ipv4Addr::LOCALHOST, port),
         )
         .await
@@ -133,7 +133,7 @@ async fn host_ports_are_those_given(x: &Context) -> Verdict {
     serve(x, &pod, &word).await?;
     let hello = format!("hello from {word}\n");
     let at = async |port| {
-        tokio::time::timeout(x.shared.patience, response_on_host(Ipv4Addr::LOCALHOST, port)).await
+        tokio::time::timeout(x.shared.wait_limit, response_on_host(Ipv4Addr::LOCALHOST, port)).await
     };
     for port in [first, second] {
         x.until("the pod's answer at each host port", async || match at(port).await {

@@ -47,7 +47,7 @@ async fn answers(x: &Context, port: u16, when: &str) -> Verdict {
     let what = format!("the pod's answer at the host port {when} the restart");
     x.until(&what, async || {
         let response = response_on_host(Ipv4Addr::LOCALHOST, port);
-        match tokio::time::timeout(x.shared.patience, response).await {
+        match tokio::time::timeout(x.shared.wait_limit, response).await {
             Ok(Ok(text)) if text == "hello from pod\n" => Ok(()),
             answer => Err(format!("{answer:?}")),
         }
@@ -70,7 +70,7 @@ async fn forwarded(x: &Context, pod: &Pod) -> Verdict<String> {
     let mut text = String::new();
     let reading = ours.read_to_string(&mut text);
     let both = async { tokio::join!(ports.carry(PORT, theirs), reading) };
-    match tokio::time::timeout(x.shared.patience, both).await {
+    match tokio::time::timeout(x.shared.wait_limit, both).await {
         Ok((_, Ok(_))) => Ok(text),
         Ok((carried, read)) => failed(
             "the forwarded connection",

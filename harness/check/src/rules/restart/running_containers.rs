@@ -127,7 +127,7 @@ async fn events_continue(x: &Context, id: String) -> Verdict {
             }
         }
     };
-    let Ok(event) = tokio::time::timeout(x.shared.patience, reading).await else {
+    let Ok(event) = tokio::time::timeout(x.shared.wait_limit, reading).await else {
         return failed("the event of the container's exit", "to arrive", "no event");
     };
     let event = event?;

@@ -124,7 +124,7 @@ async fn input_is_whole(x: &Context, id: String) -> Verdict {
         }
         stdin.end().await;
     };
-    if tokio::time::timeout(x.shared.patience, sending).await.is_err() {
+    if tokio::time::timeout(x.shared.wait_limit, sending).await.is_err() {
         return failed("standard input", "to be accepted", "it blocks");
     }
     let ended = ended(x, command).await?;

@@ -30,7 +30,7 @@ async fn is_refused(x: &Context, call: &str, answer: Result<String, Status>) -> 
     let Ok(command) = streaming::command(&url, OUTPUT, Transport::Spdy).await else {
         return Ok(());
     };
-    match tokio::time::timeout(x.shared.patience, command.ended()).await {
+    match tokio::time::timeout(x.shared.wait_limit, command.ended()).await {
         Ok(Err(_) | Ok(1..)) => Ok(()),
         Ok(ended) => failed(
             format!("the stream of {call} to a container that has exited"),

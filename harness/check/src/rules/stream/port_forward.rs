@@ -68,7 +68,7 @@ async fn echoes(x: &Context, ports: &streaming::Ports, port: u16, text: &str) ->
         Ok::<_, std::io::Error>((answer == text.as_bytes(), rest))
     };
     let both = async { tokio::join!(carrying, asking) };
-    match tokio::time::timeout(x.shared.patience, both).await {
+    match tokio::time::timeout(x.shared.wait_limit, both).await {
         Ok((_, Ok((true, rest)))) if rest == "bye" => Ok(true),
         Ok((_, Ok((true, rest)))) if rest.is_empty() => Ok(false),
         Ok((carried, answer)) => failed(
@@ -188,7 +188,7 @@ async fn closed_port_is_an_error(x: &Context) -> Verdict {
     let ports = ports(x, &pod, open, Transport::Spdy).await?;
     let (_ours, theirs) = tokio::io::duplex(64);
     let carrying = ports.carry(closed, theirs);
-    match tokio::time::timeout(x.shared.patience, carrying).await {
+    match tokio::time::timeout(x.shared.wait_limit, carrying).await {
         Ok(Err(ForwardError::Refused(_))) => {
             expect_farewell(echoes(x, &ports, open, "still").await?)
         }

@@ -102,7 +102,7 @@ async fn sizes_arrive(x: &Context, mut command: Command) -> Verdict {
     read_until(x, &mut command.stdout, "\n").await?;
     let sizes = present(command.sizes.take(), "the protocol", "a stream for sizes", "none")?;
     for (width, height) in [(77, 33), (140, 20)] {
-        if let Err(error) = sizes.tell(width, height).await {
+        if let Err(error) = sizes.send(width, height).await {
             return failed("a size", "to be accepted", format!("{error:?}"));
         }
         let expected = format!("{height} {width}\r\n");

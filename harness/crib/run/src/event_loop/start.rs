@@ -39,8 +39,8 @@ use crate::output::tail::Tail;
 use crate::processes::background::{self, Background};
 use crate::processes::dead_runs;
 use crate::processes::root::Root;
-use crate::questions::Question;
 use crate::reports::{Reported, Reports};
+use crate::requests::PendingRequest;
 use crate::services::Services;
 use crate::store_cluster::StoreCluster;
 
@@ -48,7 +48,7 @@ use crate::store_cluster::StoreCluster;
 #[derive(Debug)]
 pub(crate) struct Outside {
     /// Receives their requests.
-    pub(crate) questions: mpsc::UnboundedReceiver<Question>,
+    pub(crate) requests: mpsc::UnboundedReceiver<PendingRequest>,
     /// The command at the terminal that started this process, for a background run.
     pub(crate) background: Option<Background>,
 }
@@ -232,7 +232,7 @@ impl Loop {
             services,
             pull_secrets,
             reloaded,
-            questions: outside.questions,
+            requests: outside.requests,
             history: History::default(),
             ending: None,
             waiting_due: None,

@@ -23,7 +23,7 @@ use crate::processes::background::{FAILED, STARTED};
 const OPTION: &str = "--detached";
 
 /// The result of starting the run.
-enum Answer {
+enum StartOutcome {
     Started,
     /// A pod can never run or become ready; the others continue.
     Failed,
@@ -38,7 +38,7 @@ pub(crate) fn start(args: &RunArgs, name: &RunName) -> Exit {
         Err(exit) => return exit,
     };
     match tokio.block_on(start_and_wait(args)) {
-        Ok(Answer::Started) => {
+        Ok(StartOutcome::Started) => {
             if !args.quiet {
                 print_stderr(&format!(
                     "run {name} is in the background: `crib ps` and `crib logs` show it, `crib down {name}` ends it"
@@ -46,22 +46,24 @@ pub(crate) fn start(args: &RunArgs, name: &RunName) -> Exit {
             }
             Exit::Success
         }
-        Ok(Answer::Failed) => {
+        Ok(StartOutcome::Failed) => {
             let never = if args.wait { "be ready" } else { "run" };
             print_stderr(&format!(
                 "a pod can never {never}; run {name} continues in the background: `crib ps` and `crib logs` show it, `crib down {name}` ends it"
             ));
             Exit::PodFailed
         }
-        Ok(Answer::Ended(status)) => match status.code().and_then(|code| u8::try_from(code).ok()) {
-            // The background process has printed the reason.
-            Some(code) => Exit::Remote(code),
-            None => {
-                print_stderr(&format!("run {name} was killed ({status})"));
-                Exit::NoRuntime
+        Ok(StartOutcome::Ended(status)) => {
+            match status.code().and_then(|code| u8::try_from(code).ok()) {
+                // The background process has printed the reason.
+                Some(code) => Exit::Remote(code),
+                None => {
+                    print_stderr(&format!("run {name} was killed ({status})"));
+                    Exit::NoRuntime
+                }
             }
-        },
-        Ok(Answer::Interrupted) => Exit::Interrupted,
+        }
+        Ok(StartOutcome::Interrupted) => Exit::Interrupted,
         Err(error) => {
             print_stderr(&format!("failed to start run {name}: {}", explained(&error)));
             Exit::NoRuntime
@@ -69,7 +71,7 @@ pub(crate) fn start(args: &RunArgs, name: &RunName) -> Exit {
     }
 }
 
-async fn start_and_wait(args: &RunArgs) -> std::io::Result<Answer> {
+async fn start_and_wait(args: &RunArgs) -> std::io::Result<StartOutcome> {
     let mut signals = Signals::listen()?.and_hang_up()?;
     let reads_stdin = args.manifests().iter().any(|path| path == Path::new("-"));
     let stdin = match reads_stdin {
@@ -95,14 +97,14 @@ async fn start_and_wait(args: &RunArgs) -> std::io::Result<Answer> {
         }
     }
     match line.as_str() {
-        STARTED => Ok(Answer::Started),
-        FAILED => Ok(Answer::Failed),
-        _ => Ok(Answer::Ended(child.wait().await?)),
+        STARTED => Ok(StartOutcome::Started),
+        FAILED => Ok(StartOutcome::Failed),
+        _ => Ok(StartOutcome::Ended(child.wait().await?)),
     }
 }
 
 /// Ends a run that has not started yet. Forwards each signal: the second one kills the pods.
-async fn end(mut child: Child, mut signals: Signals) -> std::io::Result<Answer> {
+async fn end(mut child: Child, mut signals: Signals) -> std::io::Result<StartOutcome> {
     loop {
         // The child was not waited for, so its id is still valid.
         if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
@@ -111,7 +113,7 @@ async fn end(mut child: Child, mut signals: Signals) -> std::io::Result<Answer> 
         tokio::select! {
             ended = child.wait() => {
                 ended?;
-                return Ok(Answer::Interrupted);
+                return Ok(StartOutcome::Interrupted);
             }
             _ = signals.next() => {}
         }

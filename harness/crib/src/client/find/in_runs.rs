@@ -144,7 +144,7 @@ pub(crate) fn pod_object(cri: &Cri, uid: &str) -> Result<Option<Value>, CallErro
 }
 
 fn objects(cri: &Cri) -> Result<Vec<Value>, CallError> {
-    let answer = cri.ask_run(Request::Objects)?;
+    let answer = cri.call_run(Request::Objects)?;
     Ok(answer.unwrap_or_default().objects)
 }
 

@@ -214,7 +214,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         rules,
         parallel: args.parallel.get(),
         deadline: args.deadline,
-        patience: args.deadline / 3,
+        wait_limit: args.deadline / 3,
         restart: args.restart_command.as_deref().map(Restart::command),
         faults: Vec::new(),
     };

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use cri::v1;
 use crib_base::exit::Exit;
 use crib_base::report::print_stderr;
-use crib_base::run_socket::{EventAnswer, PodAnswer, Request};
+use crib_base::run_socket::{PodWithEvents, RecordedEvent, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
@@ -76,7 +76,7 @@ struct Described {
     #[serde(serialize_with = "api::manifest::pod_json::serialize")]
     pod: Pod,
     #[serde(skip_serializing_if = "Option::is_none")]
-    events: Option<Vec<EventAnswer>>,
+    events: Option<Vec<RecordedEvent>>,
 }
 
 /// The JSON or YAML document.
@@ -89,7 +89,7 @@ struct All {
 #[derive(Debug)]
 struct Known {
     choice: String,
-    answer: PodAnswer,
+    answer: PodWithEvents,
 }
 
 /// Prints the descriptions.
@@ -133,7 +133,7 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
 
 /// The pods that the agent of a runtime's `crib run` reports, if there is a run.
 fn of_agent(cri: &Cri) -> Result<Vec<Known>, CallError> {
-    let answer = cri.ask_run(Request::Pods)?;
+    let answer = cri.call_run(Request::Pods)?;
     let choice = cri.choice();
     let known = answer.unwrap_or_default().pods.into_iter();
     let known = known.map(|answer| Known { choice: choice.clone(), answer });
@@ -161,14 +161,14 @@ async fn describe(all: &[Cri], known: &[Known], text: &str) -> Result<Described,
     Ok(Described { pod, events: None })
 }
 
-impl From<&PodAnswer> for Described {
-    fn from(answer: &PodAnswer) -> Self {
+impl From<&PodWithEvents> for Described {
+    fn from(answer: &PodWithEvents) -> Self {
         Self { pod: answer.pod.clone(), events: Some(answer.events.clone()) }
     }
 }
 
 /// The pod with this name. Fails if several match; the error lists namespaces or runs that distinguish them.
-fn choose<'a>(known: &'a [Known], text: &str) -> Result<Option<&'a PodAnswer>, CallError> {
+fn choose<'a>(known: &'a [Known], text: &str) -> Result<Option<&'a PodWithEvents>, CallError> {
     let (namespace, name) = find::namespace_and_name(text);
     let namespace_of =
         |known: &Known| known.answer.pod.metadata.namespace.clone().unwrap_or_default();
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     fn known(choice: &str, namespace: &str, name: &str) -> Known {
-        let mut answer = PodAnswer::default();
+        let mut answer = PodWithEvents::default();
         answer.pod.metadata.namespace = Some(namespace.to_owned());
         answer.pod.metadata.name = Some(name.to_owned());
         Known { choice: choice.to_owned(), answer }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use compact::{Map, Set};
 use crib_base::dirs::temp_dir;
 use crib_base::live::{self, RunName};
-use crib_base::run_socket::{PodAnswer, Request, RunConnection};
+use crib_base::run_socket::{PodWithEvents, Request, RunConnection};
 use crib_base::waiting;
 use crib_run::RunLock;
 use jiff::Timestamp;
@@ -21,7 +21,7 @@ const CODES: &str = "Exit codes:
     2  bad usage";
 
 /// The timeout for a run's answer, which needs no waiting.
-const ANSWER: Duration = Duration::from_secs(10);
+const RESPONSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// End background runs (`crib run --name`) and remove their pods
 #[derive(Debug, Args)]
@@ -53,14 +53,14 @@ pub(crate) struct DownArgs {
 type Runs = Map<RunName, Set<PathBuf>>;
 
 /// A run that is ending.
-struct Ending {
+struct EndingRun {
     name: RunName,
     directory: PathBuf,
     connection: RunConnection,
     /// Its pods before the end.
-    pods: Vec<PodAnswer>,
+    pods: Vec<PodWithEvents>,
     /// Its pods with their deletion timestamps.
-    ending: Vec<PodAnswer>,
+    ending: Vec<PodWithEvents>,
 }
 
 /// The delay after which the pods that are waited for are printed, and the interval at which they are printed again.
@@ -118,11 +118,11 @@ fn end(args: &DownArgs, runs: &Runs) -> Result<(), CallError> {
     let mut ending = Vec::new();
     for (name, directories) in runs {
         for directory in directories {
-            ending.extend(ask_to_end(name, directory, args.force)?);
+            ending.extend(request_end(name, directory, args.force)?);
         }
     }
-    let patience = ending.iter().flat_map(|run| &run.ending).map(grace_seconds);
-    if let Some(seconds) = patience.max().filter(|most| *most > 0 && !args.force) {
+    let grace_periods = ending.iter().flat_map(|run| &run.ending).map(grace_seconds);
+    if let Some(seconds) = grace_periods.max().filter(|most| *most > 0 && !args.force) {
         print_stderr(&format!(
             "ending the pods, which may take {seconds} s; `crib down --force` kills them after 2 s"
         ));
@@ -135,15 +135,15 @@ fn end(args: &DownArgs, runs: &Runs) -> Result<(), CallError> {
 }
 
 /// Waits for the end of a run. Prints the pods that it waits for, unless they are killed.
-fn wait(run: &Ending, force: bool) -> io::Result<()> {
-    let mut patience = FIRST_WAIT;
-    while !run.connection.has_ended_within(patience)? {
-        patience = NEXT_WAIT;
+fn wait(run: &EndingRun, force: bool) -> io::Result<()> {
+    let mut interval = FIRST_WAIT;
+    while !run.connection.has_ended_within(interval)? {
+        interval = NEXT_WAIT;
         if force {
             continue;
         }
         // A run that does not answer is still ending.
-        let pods = asked(&run.directory, Request::Pods).unwrap_or_default();
+        let pods = request_pods(&run.directory, Request::Pods).unwrap_or_default();
         let pods: Vec<(String, Timestamp)> = pods.iter().filter_map(end_of).collect();
         let pods = pods.iter().map(|(name, until)| (name.as_str(), *until));
         if let Some(line) = waiting::sentence(pods, Timestamp::now()) {
@@ -154,16 +154,16 @@ fn wait(run: &Ending, force: bool) -> io::Result<()> {
 }
 
 /// The pods in the response of a run; empty if its command has ended or is ending.
-fn asked(directory: &Path, request: Request) -> io::Result<Vec<PodAnswer>> {
+fn request_pods(directory: &Path, request: Request) -> io::Result<Vec<PodWithEvents>> {
     let Some(mut connection) = RunConnection::open(directory)? else {
         return Ok(Vec::new());
     };
-    connection.set_timeout(ANSWER)?;
-    Ok(connection.ask(request)?.unwrap_or_default().pods)
+    connection.set_timeout(RESPONSE_LIMIT)?;
+    Ok(connection.call(request)?.unwrap_or_default().pods)
 }
 
 /// The name of a terminating pod, and the end of its grace period.
-fn end_of(pod: &PodAnswer) -> Option<(String, Timestamp)> {
+fn end_of(pod: &PodWithEvents) -> Option<(String, Timestamp)> {
     let metadata = &pod.pod.metadata;
     let until = metadata.deletion_timestamp.as_ref()?;
     let namespace = metadata.namespace.as_deref().unwrap_or("default");
@@ -171,19 +171,23 @@ fn end_of(pod: &PodAnswer) -> Option<(String, Timestamp)> {
     (!has_ended(pod)).then(|| (format!("{namespace}/{name}"), until.0))
 }
 
-fn has_ended(pod: &PodAnswer) -> bool {
+fn has_ended(pod: &PodWithEvents) -> bool {
     let status = pod.pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Requests the end of a run; `None` if its command has ended.
-fn ask_to_end(name: &RunName, directory: &Path, force: bool) -> Result<Option<Ending>, CallError> {
+fn request_end(
+    name: &RunName,
+    directory: &Path,
+    force: bool,
+) -> Result<Option<EndingRun>, CallError> {
     let doing = format!("end run {name}");
     let open = || -> Result<_, CallError> {
         let connection = RunConnection::open(directory).map_err(failed(&doing))?;
         if let Some(connection) = &connection {
-            connection.set_timeout(ANSWER).map_err(failed(&doing))?;
+            connection.set_timeout(RESPONSE_LIMIT).map_err(failed(&doing))?;
         }
         Ok(connection)
     };
@@ -196,20 +200,20 @@ fn ask_to_end(name: &RunName, directory: &Path, force: bool) -> Result<Option<En
     let silent = |connection: &RunConnection| CallError::SilentRun {
         name: name.clone(),
         pid: connection.pid(),
-        timeout: ANSWER,
+        timeout: RESPONSE_LIMIT,
     };
-    let ask = |connection: &mut RunConnection, request| match connection.ask(request) {
+    let request = |connection: &mut RunConnection, request| match connection.call(request) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(silent(connection)),
         answer => answer.map_err(failed(&doing)),
     };
     // A run that is already ending does not answer.
-    let answer = ask(&mut connection, Request::End)?;
+    let answer = request(&mut connection, Request::End)?;
     if force && let Some(mut second) = open()? {
-        ask(&mut second, Request::Kill)?;
+        request(&mut second, Request::Kill)?;
     }
     // The pods now have their deletion grace periods.
-    let ending = asked(directory, Request::Pods).map_err(failed(&doing))?;
-    Ok(Some(Ending {
+    let ending = request_pods(directory, Request::Pods).map_err(failed(&doing))?;
+    Ok(Some(EndingRun {
         name: name.clone(),
         directory: directory.to_owned(),
         connection,
@@ -251,7 +255,7 @@ async fn remove(args: &DownArgs, left: Vec<(PathBuf, RunLock)>) -> Result<Exit, 
 }
 
 /// The grace period of a pod in seconds; 0 if it has ended.
-fn grace_seconds(pod: &PodAnswer) -> i64 {
+fn grace_seconds(pod: &PodWithEvents) -> i64 {
     if has_ended(pod) {
         return 0;
     }
@@ -261,7 +265,7 @@ fn grace_seconds(pod: &PodAnswer) -> i64 {
 }
 
 /// The number of a run's pods in each phase.
-fn summary(name: &RunName, pods: &[PodAnswer]) -> String {
+fn summary(name: &RunName, pods: &[PodWithEvents]) -> String {
     let mut phases: Map<&str, usize> = Map::new();
     for pod in pods {
         let status = pod.pod.status.as_ref();
@@ -310,8 +314,8 @@ mod tests {
         assert_eq!(chosen, expected.map(|names| runs(&names)).map_err(str::to_owned));
     }
 
-    fn pod(phase: Option<&str>) -> PodAnswer {
-        let mut answer = PodAnswer::default();
+    fn pod(phase: Option<&str>) -> PodWithEvents {
+        let mut answer = PodWithEvents::default();
         answer.pod.status =
             phase.map(|phase| PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() });
         answer
@@ -322,7 +326,7 @@ mod tests {
     #[case(&[None], "web: 1 Pending")]
     #[case(&[Some("Running"), Some("Failed"), Some("Running")], "web: 1 Failed, 2 Running")]
     fn summary_counts_phases(#[case] phases: &[Option<&str>], #[case] expected: &str) {
-        let pods: Vec<PodAnswer> = phases.iter().map(|phase| pod(*phase)).collect();
+        let pods: Vec<PodWithEvents> = phases.iter().map(|phase| pod(*phase)).collect();
         assert_eq!(summary(&"web".parse().unwrap(), &pods), expected);
     }
 }

@@ -82,7 +82,7 @@ fn scale(args: &ScaleArgs, all: &[Cri], found: &Found<'_>) -> Result<(), CallErr
         current_replicas: args.current_replicas,
     });
     let run = all.iter().find(|cri| cri.choice() == found.run.choice);
-    let answer = run.map_or(Ok(None), |cri| cri.ask_run(request))?;
+    let answer = run.map_or(Ok(None), |cri| cri.call_run(request))?;
     match answer.ok_or(CallError::Lost)?.refused {
         Some(why) => {
             let name = found.resource.named(metadata(found.object, "name"));

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 
 use compact::Set;
-use crib_base::run_socket::{Answer, Request};
+use crib_base::run_socket::{Request, RunResponse};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Capabilities, ContainerState, EnvVar, EphemeralContainer, SecurityContext,
@@ -93,7 +93,7 @@ pub(crate) async fn run(args: &DebugArgs) -> Result<Exit, CallError> {
         }
     }
     let container = Box::new(container(args, &name));
-    let added = cri.ask_run(Request::AddEphemeralContainer { pod: uid.clone(), container })?;
+    let added = cri.call_run(Request::AddEphemeralContainer { pod: uid.clone(), container })?;
     let added = added.ok_or_else(|| {
         let pod = &args.pod;
         CallError::Denied(format!(
@@ -166,7 +166,7 @@ enum Started {
 async fn started(cri: &Cri, uid: &str, name: &str) -> Result<Started, CallError> {
     let mut said = Set::new();
     loop {
-        let answer = cri.ask_run(Request::Pods)?.ok_or(CallError::Lost)?;
+        let answer = cri.call_run(Request::Pods)?.ok_or(CallError::Lost)?;
         match look(&answer, uid, name) {
             Seen::Started(started) => return Ok(started),
             Seen::Waiting(Some(why)) => {
@@ -193,7 +193,7 @@ enum Seen {
     Gone,
 }
 
-fn look(answer: &Answer, uid: &str, name: &str) -> Seen {
+fn look(answer: &RunResponse, uid: &str, name: &str) -> Seen {
     let pods = &mut answer.pods.iter().map(|answer| &answer.pod);
     let Some(pod) = pods.find(|pod| pod.metadata.uid.as_deref() == Some(uid)) else {
         return Seen::Gone;

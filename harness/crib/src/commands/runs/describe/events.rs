@@ -1,13 +1,13 @@
 //! ◆ Events of a pod in the format of `kubectl describe`, with the container instead of the component. Pure.
 
-use crib_base::run_socket::EventAnswer;
+use crib_base::run_socket::RecordedEvent;
 use jiff::Timestamp;
 
 use super::lines::{Lines, NONE};
 use crib_base::columns::age::age;
 
 /// Adds the events. `width` is the width of the key column in the preceding lines.
-pub(super) fn add(lines: &mut Lines, width: usize, events: &[EventAnswer], now: Timestamp) {
+pub(super) fn add(lines: &mut Lines, width: usize, events: &[RecordedEvent], now: Timestamp) {
     if events.is_empty() {
         return lines.field(0, width, "Events", NONE);
     }
@@ -27,7 +27,7 @@ pub(super) fn add(lines: &mut Lines, width: usize, events: &[EventAnswer], now: 
     lines.table(2, &rows);
 }
 
-fn when(event: &EventAnswer, now: Timestamp) -> String {
+fn when(event: &RecordedEvent, now: Timestamp) -> String {
     let last = age(event.last_timestamp, now);
     match event.count {
         0 | 1 => last,
@@ -45,8 +45,8 @@ fn container(field_path: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn event(reason: &str, field_path: &str, count: u32) -> EventAnswer {
-        EventAnswer {
+    fn event(reason: &str, field_path: &str, count: u32) -> RecordedEvent {
+        RecordedEvent {
             kind: "Normal".to_owned(),
             reason: reason.to_owned(),
             message: format!("{reason}!\n"),

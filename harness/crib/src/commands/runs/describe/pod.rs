@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crib_base::columns::age::age;
-use crib_base::run_socket::EventAnswer;
+use crib_base::run_socket::RecordedEvent;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,7 +18,7 @@ const WIDTH: usize = 18;
 const LAST_WIDTH: usize = 29;
 
 /// The lines of a pod. Without an agent, there are no events, and only the runtime's information is shown.
-pub(super) fn lines(pod: &Pod, events: Option<&[EventAnswer]>, now: Timestamp) -> Vec<String> {
+pub(super) fn lines(pod: &Pod, events: Option<&[RecordedEvent]>, now: Timestamp) -> Vec<String> {
     let (spec, status) =
         (pod.spec.clone().unwrap_or_default(), pod.status.clone().unwrap_or_default());
     let has_agent = events.is_some();
@@ -203,7 +203,7 @@ mod tests {
         }
     }"#;
 
-    fn described(events: Option<&[EventAnswer]>) -> String {
+    fn described(events: Option<&[RecordedEvent]>) -> String {
         let now = "2026-01-02T03:04:05Z".parse().unwrap();
         lines(&serde_json::from_str(POD).unwrap(), events, now).join("\n")
     }

@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 /// The timeout of a client.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 /// The maximum number of concurrent clients.
 const MOST_CLIENTS: usize = 64;
 /// The default healthz port of a kubelet.
@@ -193,7 +193,7 @@ async fn serve(listener: TcpListener, shown: Shown, node_api: Arc<NodeApi>) {
             accepted = listener.accept(), if clients.len() < MOST_CLIENTS => match accepted {
                 Ok((stream, _)) => {
                     let client = client(stream, shown, Arc::clone(&node_api));
-                    clients.spawn(tasks::boxed(tokio::time::timeout(PATIENCE, client)));
+                    clients.spawn(tasks::boxed(tokio::time::timeout(WAIT_LIMIT, client)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a client");

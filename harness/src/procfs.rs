@@ -10,32 +10,32 @@ use file_tree::mountinfo::mounts;
 
 /// A process, by its id in the test's own PID namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Witness {
+pub struct ObservedProcess {
     /// The process id.
     pub pid: i32,
 }
 
 /// This process.
 #[must_use]
-pub fn own() -> Witness {
-    Witness { pid: i32::try_from(std::process::id()).unwrap_or(i32::MAX) }
+pub fn own() -> ObservedProcess {
+    ObservedProcess { pid: i32::try_from(std::process::id()).unwrap_or(i32::MAX) }
 }
 
 /// All processes.
 #[must_use]
-pub fn processes() -> Vec<Witness> {
+pub fn processes() -> Vec<ObservedProcess> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .map(|pid| Witness { pid })
+        .map(|pid| ObservedProcess { pid })
         .collect()
 }
 
 /// The processes that have `mark` (`NAME=VALUE`) in their environment or as an argument, sorted by id. An ordinary user can read
 /// the environment only of its own processes, but the arguments of all.
 #[must_use]
-pub fn marked(mark: &str) -> Vec<Witness> {
-    let mut found: Vec<Witness> = processes()
+pub fn marked(mark: &str) -> Vec<ObservedProcess> {
+    let mut found: Vec<ObservedProcess> = processes()
         .into_iter()
         .filter(|process| {
             ["environ", "cmdline"].into_iter().any(|file| {
@@ -48,7 +48,7 @@ pub fn marked(mark: &str) -> Vec<Witness> {
     found
 }
 
-impl Witness {
+impl ObservedProcess {
     /// A path below `/proc/PID`.
     #[must_use]
     pub fn path(self, name: &str) -> PathBuf {

@@ -14,7 +14,7 @@ const ENVELOPE: [&str; 3] = ["metadata", "message", "extensions"];
 
 /// The parsed output of `Debug`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Shown {
+enum DebugValue {
     /// A number, a variant, a time, or a string with its quotes.
     Word(String),
     /// A struct or a map: pairs in braces.
@@ -86,9 +86,9 @@ fn difference_of_texts(texts: (String, String)) -> (String, String) {
     if found.is_empty() || found.len() > MOST_DIFFERENCES {
         return (expected.to_string(), seen.to_string());
     }
-    let side = |pick: for<'a> fn(&Difference<'a>) -> Option<&'a Shown>| {
+    let side = |pick: for<'a> fn(&Difference<'a>) -> Option<&'a DebugValue>| {
         let each = found.iter().map(|one| {
-            let value = pick(one).map_or_else(|| "absent".to_owned(), Shown::to_string);
+            let value = pick(one).map_or_else(|| "absent".to_owned(), DebugValue::to_string);
             match one.at.is_empty() {
                 true => value,
                 false => format!("{}: {value}", one.at),
@@ -103,14 +103,19 @@ fn difference_of_texts(texts: (String, String)) -> (String, String) {
 struct Difference<'a> {
     /// The path of the field; empty for the values themselves.
     at: String,
-    expected: Option<&'a Shown>,
-    seen: Option<&'a Shown>,
+    expected: Option<&'a DebugValue>,
+    seen: Option<&'a DebugValue>,
 }
 
-fn compare<'a>(at: &str, expected: &'a Shown, seen: &'a Shown, found: &mut Vec<Difference<'a>>) {
+fn compare<'a>(
+    at: &str,
+    expected: &'a DebugValue,
+    seen: &'a DebugValue,
+    found: &mut Vec<Difference<'a>>,
+) {
     match (expected, seen) {
-        (Shown::Fields(ours), Shown::Fields(theirs)) => {
-            let value = |of: &'a [(String, Shown)], name: &str| {
+        (DebugValue::Fields(ours), DebugValue::Fields(theirs)) => {
+            let value = |of: &'a [(String, DebugValue)], name: &str| {
                 of.iter().find(|(one, _)| one == name).map(|(_, it)| it)
             };
             let names = ours.iter().map(|(name, _)| name);
@@ -124,7 +129,7 @@ fn compare<'a>(at: &str, expected: &'a Shown, seen: &'a Shown, found: &mut Vec<D
                 }
             }
         }
-        (Shown::List(ours), Shown::List(theirs)) if ours.len() == theirs.len() => {
+        (DebugValue::List(ours), DebugValue::List(theirs)) if ours.len() == theirs.len() => {
             for (index, (expected, seen)) in ours.iter().zip(theirs).enumerate() {
                 compare(&format!("{at}[{index}]"), expected, seen, found);
             }
@@ -145,7 +150,7 @@ fn below(at: &str, name: &str) -> String {
     }
 }
 
-impl Shown {
+impl DebugValue {
     /// The message of a response with headers ([`tonic::Response`]).
     fn without_envelope(mut self) -> Self {
         if let Self::Fields(fields) = &mut self
@@ -167,7 +172,7 @@ impl Shown {
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for DebugValue {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let separated = |values: &[Self]| -> String {
             values.iter().map(Self::to_string).collect::<Vec<_>>().join(", ")
@@ -188,7 +193,7 @@ impl fmt::Display for Shown {
 }
 
 /// Parses the output of `Debug`; `None` if it is not in the form of derived implementations.
-fn parse(text: &str) -> Option<Shown> {
+fn parse(text: &str) -> Option<DebugValue> {
     let mut reader = Reader(text.chars().peekable());
     let value = reader.value()?;
     reader.skip_spaces();
@@ -207,19 +212,19 @@ impl Reader<'_> {
         self.0.next_if_eq(&wanted).is_some()
     }
 
-    fn value(&mut self) -> Option<Shown> {
+    fn value(&mut self) -> Option<DebugValue> {
         self.skip_spaces();
         match self.0.peek()? {
-            '"' => Some(Shown::Word(self.quoted()?)),
-            '[' => Some(Shown::List(self.values('[', ']')?)),
-            '(' => Some(Shown::Tuple(String::new(), self.values('(', ')')?)),
+            '"' => Some(DebugValue::Word(self.quoted()?)),
+            '[' => Some(DebugValue::List(self.values('[', ']')?)),
+            '(' => Some(DebugValue::Tuple(String::new(), self.values('(', ')')?)),
             '{' => self.fields(),
             _ => self.named(),
         }
     }
 
     /// Parses a word, and the fields or values that follow it.
-    fn named(&mut self) -> Option<Shown> {
+    fn named(&mut self) -> Option<DebugValue> {
         let word = self.word();
         if word.is_empty() {
             return None;
@@ -229,7 +234,7 @@ impl Reader<'_> {
                 let mut values = self.values('(', ')')?;
                 match (word.as_str(), values.len()) {
                     ("Some", 1) => values.pop(),
-                    _ => Some(Shown::Tuple(word, values)),
+                    _ => Some(DebugValue::Tuple(word, values)),
                 }
             }
             _ => {
@@ -239,9 +244,9 @@ impl Reader<'_> {
                 match is_struct {
                     true => {
                         self.skip_spaces();
-                        self.fields().map(Shown::without_envelope)
+                        self.fields().map(DebugValue::without_envelope)
                     }
-                    false => Some(Shown::Word(word)),
+                    false => Some(DebugValue::Word(word)),
                 }
             }
         }
@@ -277,7 +282,7 @@ impl Reader<'_> {
         }
     }
 
-    fn values(&mut self, open: char, close: char) -> Option<Vec<Shown>> {
+    fn values(&mut self, open: char, close: char) -> Option<Vec<DebugValue>> {
         let mut values = Vec::new();
         if !self.takes(open) {
             return None;
@@ -292,7 +297,7 @@ impl Reader<'_> {
     }
 
     /// Parses a struct's fields, a map, or a set, which is shown as a list.
-    fn fields(&mut self) -> Option<Shown> {
+    fn fields(&mut self) -> Option<DebugValue> {
         let (mut fields, mut values) = (Vec::new(), Vec::new());
         if !self.takes('{') {
             return None;
@@ -311,8 +316,8 @@ impl Reader<'_> {
             }
         }
         match (fields.is_empty(), values.is_empty()) {
-            (_, true) => Some(Shown::Fields(fields)),
-            (true, false) => Some(Shown::List(values)),
+            (_, true) => Some(DebugValue::Fields(fields)),
+            (true, false) => Some(DebugValue::List(values)),
             (false, false) => None,
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use cluster::{Event, List, Watch};
-use crib_base::run_socket::{self, Answer, Request, WatchEvent};
+use crib_base::run_socket::{self, Request, RunResponse, WatchEvent};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{ReadHalf, WriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -16,32 +16,32 @@ const LONGEST: u64 = 64 << 10;
 
 /// A request, and the channel for its response.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct PendingRequest {
     pub(super) request: Request,
-    pub(super) answer: oneshot::Sender<Reply>,
+    pub(super) reply: oneshot::Sender<Reply>,
 }
 
 /// A response of the event loop.
 #[derive(Debug)]
 pub(super) enum Reply {
     /// A complete response.
-    Answer(Answer),
+    Response(RunResponse),
     /// The objects, and a watch of later changes.
     Watch(List, Watch),
 }
 
 /// Listens in the directory of a run, which no other user can access.
-pub(super) fn serve(run: &Path) -> io::Result<mpsc::UnboundedReceiver<Question>> {
+pub(super) fn serve(run: &Path) -> io::Result<mpsc::UnboundedReceiver<PendingRequest>> {
     let listener = UnixListener::bind(run_socket::path(run))?;
-    let (sender, questions) = mpsc::unbounded_channel();
+    let (sender, requests) = mpsc::unbounded_channel();
     tasks::spawn(async move {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let sender = sender.clone();
                     tasks::spawn(async move {
-                        if let Err(error) = answer(stream, &sender).await {
-                            tracing::warn!(%error, "failed to answer a query about the run");
+                        if let Err(error) = respond(stream, &sender).await {
+                            tracing::warn!(%error, "failed to serve a request on run.sock");
                         }
                     });
                 }
@@ -53,29 +53,29 @@ pub(super) fn serve(run: &Path) -> io::Result<mpsc::UnboundedReceiver<Question>>
             }
         }
     });
-    Ok(questions)
+    Ok(requests)
 }
 
-async fn answer(
+async fn respond(
     mut stream: UnixStream,
-    questions: &mpsc::UnboundedSender<Question>,
+    requests: &mpsc::UnboundedSender<PendingRequest>,
 ) -> io::Result<()> {
     let (mut read, mut write) = stream.split();
     let mut line = String::new();
     BufReader::new((&mut read).take(LONGEST)).read_line(&mut line).await?;
     let request: Request = serde_json::from_str(&line)?;
-    let (answer, answered) = oneshot::channel();
-    let question = Question { request, answer };
+    let (reply, replied) = oneshot::channel();
+    let pending = PendingRequest { request, reply };
     // If the receiver is dropped, the run is ending.
-    if questions.send(question).is_err() {
+    if requests.send(pending).is_err() {
         return Ok(());
     }
-    match answered.await {
-        Ok(Reply::Answer(answer)) => write_line(&mut write, &answer).await,
+    match replied.await {
+        Ok(Reply::Response(response)) => write_line(&mut write, &response).await,
         Ok(Reply::Watch(list, watch)) => {
             // A watching client sends nothing more: when it closes its side, the watch ends.
             tokio::select! {
-                ended = stream_changes(&mut write, list, watch, questions) => ended,
+                ended = stream_changes(&mut write, list, watch, requests) => ended,
                 () = closed(&mut read) => Ok(()),
             }
         }
@@ -88,7 +88,7 @@ async fn stream_changes(
     write: &mut WriteHalf<'_>,
     list: List,
     mut watch: Watch,
-    questions: &mpsc::UnboundedSender<Question>,
+    requests: &mpsc::UnboundedSender<PendingRequest>,
 ) -> io::Result<()> {
     for object in list.items {
         write_line(write, &WatchEvent::Added(object.value.clone())).await?;
@@ -99,7 +99,7 @@ async fn stream_changes(
         let next = tokio::select! {
             biased;
             next = watch.next() => next.map(Some),
-            () = questions.closed() => watch.try_next(),
+            () = requests.closed() => watch.try_next(),
         };
         let event = match next {
             Ok(Some(Event::Added(object))) => WatchEvent::Added(object.value.clone()),
@@ -128,40 +128,41 @@ async fn write_line(write: &mut WriteHalf<'_>, value: &impl serde::Serialize) ->
 #[cfg(test)]
 mod tests {
     use cluster::{DeleteOptions, Selection, Store};
-    use crib_base::run_socket::{PodAnswer, RunConnection};
+    use crib_base::run_socket::{PodWithEvents, RunConnection};
     use serde_json::json;
 
     use super::*;
 
-    fn ask(run: &Path, request: Request) -> tokio::task::JoinHandle<Option<Answer>> {
+    fn ask(run: &Path, request: Request) -> tokio::task::JoinHandle<Option<RunResponse>> {
         let run = run.to_owned();
         tasks::spawn_blocking(move || {
             let mut connection = RunConnection::open(&run).unwrap()?;
-            connection.ask(request).unwrap()
+            connection.call(request).unwrap()
         })
     }
 
     #[tokio::test]
-    async fn questions_are_answered_until_the_loop_ends() {
+    async fn requests_are_answered_until_the_loop_ends() {
         let run = tempfile::tempdir().unwrap();
         assert_eq!(ask(run.path(), Request::Pods).await.unwrap(), None);
-        let mut questions = serve(run.path()).unwrap();
+        let mut requests = serve(run.path()).unwrap();
         for request in [Request::Pods, Request::End] {
             let asked = ask(run.path(), request.clone());
-            let question = questions.recv().await.unwrap();
-            assert_eq!(question.request, request);
-            let answer = Answer { pods: vec![PodAnswer::default()], ..Answer::default() };
-            question.answer.send(Reply::Answer(answer.clone())).unwrap();
+            let pending = requests.recv().await.unwrap();
+            assert_eq!(pending.request, request);
+            let answer =
+                RunResponse { pods: vec![PodWithEvents::default()], ..RunResponse::default() };
+            pending.reply.send(Reply::Response(answer.clone())).unwrap();
             assert_eq!(asked.await.unwrap(), Some(answer));
         }
-        drop(questions);
+        drop(requests);
         assert_eq!(ask(run.path(), Request::Pods).await.unwrap(), None);
     }
 
     #[tokio::test]
     async fn watch_has_objects_and_changes_until_the_loop_ends() {
         let run = tempfile::tempdir().unwrap();
-        let mut questions = serve(run.path()).unwrap();
+        let mut requests = serve(run.path()).unwrap();
         let mut stream = UnixStream::connect(run_socket::path(run.path())).await.unwrap();
         stream.write_all(b"\"watch\"\n").await.unwrap();
         let mut lines = BufReader::new(stream).lines();
@@ -169,22 +170,22 @@ mod tests {
             let line = lines.next_line().await.unwrap()?;
             Some(serde_json::from_str::<WatchEvent>(&line).unwrap())
         };
-        let question = questions.recv().await.unwrap();
-        assert_eq!(question.request, Request::Watch);
+        let pending = requests.recv().await.unwrap();
+        assert_eq!(pending.request, Request::Watch);
         let store = Store::new(1);
         let object = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
         let now = jiff::Timestamp::UNIX_EPOCH;
         let first = store.create(object("a"), now).unwrap().value.clone();
         let list = store.list(&Selection::default());
         let watch = store.watch(Selection::default(), list.version).unwrap();
-        question.answer.send(Reply::Watch(list, watch)).unwrap();
+        pending.reply.send(Reply::Watch(list, watch)).unwrap();
         assert_eq!(next().await, Some(WatchEvent::Added(first)));
         assert_eq!(next().await, Some(WatchEvent::Bookmark));
         let second = store.create(object("b"), now).unwrap();
         assert_eq!(next().await, Some(WatchEvent::Added(second.value.clone())));
         let deleted = store.delete(&second.key, &DeleteOptions::default(), now).unwrap();
         // Changes from before the end of the event loop are written.
-        drop(questions);
+        drop(requests);
         assert_eq!(next().await, Some(WatchEvent::Deleted(deleted.object.value.clone())));
         assert_eq!(next().await, None);
     }
@@ -192,10 +193,10 @@ mod tests {
     #[tokio::test]
     async fn watcher_that_falls_behind_gets_the_reason() {
         let run = tempfile::tempdir().unwrap();
-        let mut questions = serve(run.path()).unwrap();
+        let mut requests = serve(run.path()).unwrap();
         let mut stream = UnixStream::connect(run_socket::path(run.path())).await.unwrap();
         stream.write_all(b"\"watch\"\n").await.unwrap();
-        let question = questions.recv().await.unwrap();
+        let pending = requests.recv().await.unwrap();
         let store = Store::with_history(1, 1);
         let list = store.list(&Selection::default());
         let watch = store.watch(Selection::default(), list.version).unwrap();
@@ -203,7 +204,7 @@ mod tests {
             let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
             store.create(object, jiff::Timestamp::UNIX_EPOCH).unwrap();
         }
-        question.answer.send(Reply::Watch(list, watch)).unwrap();
+        pending.reply.send(Reply::Watch(list, watch)).unwrap();
         let mut lines = BufReader::new(stream).lines();
         let mut all = Vec::new();
         while let Some(line) = lines.next_line().await.unwrap() {
@@ -219,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn invalid_requests_are_dropped() {
         let run = tempfile::tempdir().unwrap();
-        let mut questions = serve(run.path()).unwrap();
+        let mut requests = serve(run.path()).unwrap();
         for text in ["{}\n", "", "\"dance\"\n", &"x".repeat(100_000)] {
             let mut stream = UnixStream::connect(run_socket::path(run.path())).await.unwrap();
             // The server may have closed the connection already.
@@ -229,6 +230,6 @@ mod tests {
             let _ = stream.read_to_end(&mut rest).await;
             assert_eq!(rest, b"", "{text}");
         }
-        assert!(questions.try_recv().is_err());
+        assert!(requests.try_recv().is_err());
     }
 }
