@@ -43,7 +43,7 @@ pub(crate) use settings::{ClientArgs, Connection, Endpoints};
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The additional time after which the runtime's deadline of a call expires.
-const GIVES_UP: Duration = Duration::from_secs(1);
+const CANCEL_MARGIN: Duration = Duration::from_secs(1);
 
 /// A connection to a runtime and its image service.
 pub(crate) struct Cri {
@@ -318,7 +318,7 @@ impl Cri {
             None => answer.await,
             Some(timeout) => {
                 // The runtime's deadline expires later, so that this client reports the timeout.
-                let answer = within(timeout.saturating_add(GIVES_UP), answer);
+                let answer = within(timeout.saturating_add(CANCEL_MARGIN), answer);
                 let answer = tokio::time::timeout(timeout, answer).await;
                 answer.map_err(|_| CallError::NoAnswer { call, timeout })?
             }

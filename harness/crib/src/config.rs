@@ -85,8 +85,8 @@ impl File {
         read.map_err(|error| {
             let place = error.location();
             let (line, column) = place.map_or((1, 1), |place| (place.line(), place.column()));
-            let said = error.without_snippet().to_string();
-            let said = said.split(&format!(" at line {line}, column {column}")).next();
+            let message = error.without_snippet().to_string();
+            let message = message.split(&format!(" at line {line}, column {column}")).next();
             let at = match track.path().to_string() {
                 none if none == "." || none == "?" => String::new(),
                 at => format!("{at}: "),
@@ -96,7 +96,7 @@ impl File {
                 line,
                 column,
                 at,
-                problem: said.unwrap_or_default().to_owned(),
+                problem: message.unwrap_or_default().to_owned(),
             }
         })
     }
@@ -192,9 +192,9 @@ mod tests {
     )]
     #[case::no_layers("pull:\n  parallel_layers: 0\n", "pull.parallel_layers: must be at least 1")]
     fn config_rejects_invalid_document(#[case] text: &str, #[case] want: &str) {
-        let said = File::parse(Path::new("c.yaml"), text).unwrap_err().to_string();
-        assert!(said.contains(want), "{said}");
-        assert!(!said.contains('\n'), "{said}");
+        let message = File::parse(Path::new("c.yaml"), text).unwrap_err().to_string();
+        assert!(message.contains(want), "{message}");
+        assert!(!message.contains('\n'), "{message}");
     }
 
     #[rstest]

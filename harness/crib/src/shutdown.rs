@@ -58,7 +58,7 @@ pub(crate) fn within(bound: Duration) {
 
 fn take(signals: &SignalFd, shutdown: &CancellationToken, bound: Duration) {
     let mut last: Option<(u32, Instant)> = None;
-    let mut asked = false;
+    let mut is_requested = false;
     loop {
         let mut ready = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         match poll(&mut ready, PollTimeout::NONE) {
@@ -79,10 +79,10 @@ fn take(signals: &SignalFd, shutdown: &CancellationToken, bound: Duration) {
                 .ok()
                 .and_then(|number| Signal::try_from(number).ok())
                 .map_or("a signal", Signal::as_str);
-            if asked {
+            if is_requested {
                 end(move || tracing::warn!(cause, "exiting immediately"));
             }
-            asked = true;
+            is_requested = true;
             // Before any operation that could hang, such as writing a log line.
             within(bound);
             shutdown.cancel();
@@ -93,10 +93,10 @@ fn take(signals: &SignalFd, shutdown: &CancellationToken, bound: Duration) {
 
 /// Calls `log_signal`, which may hang, then ends the process.
 fn end(log_signal: impl FnOnce() + Send + 'static) -> ! {
-    let (said, done) = std::sync::mpsc::channel();
+    let (logged, done) = std::sync::mpsc::channel();
     let _ = std::thread::Builder::new().spawn(move || {
         log_signal();
-        let _ = said.send(());
+        let _ = logged.send(());
     });
     let _ = done.recv_timeout(LAST_LINE);
     std::process::exit(i32::from(Exit::Interrupted.code()))

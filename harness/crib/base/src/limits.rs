@@ -187,7 +187,7 @@ mod tests {
     #[case("called `Result::unwrap()` on an `Err` value: Os { code: 2, kind: NotFound }", "")]
     #[case("called `Result::unwrap()` on an `Err` value: Os { code: 111, kind: X }", "")]
     #[case("index out of bounds: the len is 11", "")]
-    fn panics_for_want_of_resources_are_told_from_others(#[case] panic: &str, #[case] raise: &str) {
+    fn resource_panics_are_distinguished(#[case] panic: &str, #[case] raise: &str) {
         let reason = shortage(panic);
         assert_eq!(reason.is_some(), !raise.is_empty(), "{reason:?}");
         assert!(reason.unwrap_or_default().contains(raise));

@@ -16,7 +16,7 @@ use crate::args::UnixEndpoint;
 
 mod names;
 
-pub use names::{NameError, NamedRun, RunName, TakenName, named_runs};
+pub use names::{NameError, NamedRun, ReservedName, RunName, named_runs};
 
 /// The number of names to try for the directory: other users can create files with the first names.
 const NAMES: usize = 16;

@@ -34,12 +34,12 @@ impl PodDialer {
     }
 
     async fn is_rootless(&self) -> bool {
-        let asked = self.is_rootless.get_or_try_init(|| async {
+        let query = self.is_rootless.get_or_try_init(|| async {
             let info = self.client.status().await?.info;
             let isolation = info.get("isolation").map(String::as_str);
             Ok::<bool, tonic::Status>(isolation.is_some_and(|name| name.starts_with("rootless")))
         });
-        asked.await.copied().unwrap_or_default()
+        query.await.copied().unwrap_or_default()
     }
 
     /// The id of the pod with this address.

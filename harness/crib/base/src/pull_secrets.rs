@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn docker_configuration_is_told_from_manifests() {
+    fn docker_configuration_is_distinguished_from_manifests() {
         assert!(is_docker_config("{\"auths\": {\"r\": {\"auth\": \"bWU6eA==\"}}}"));
         assert!(!is_docker_config("apiVersion: v1\nkind: Secret\n"));
         assert!(!is_docker_config("{\"kind\": \"Secret\", \"auths\": 1}"));

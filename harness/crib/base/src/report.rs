@@ -16,10 +16,10 @@ pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.ends_with(&said) {
+        let cause_text = error.to_string();
+        if !text.ends_with(&cause_text) {
             // Writing to a string cannot fail.
-            let _ = write!(text, ": {said}");
+            let _ = write!(text, ": {cause_text}");
         }
         cause = error.source();
     }

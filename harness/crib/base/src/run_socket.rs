@@ -212,10 +212,11 @@ impl RunConnection {
     pub fn call(&mut self, request: Request) -> io::Result<Option<RunResponse>> {
         let mut line = serde_json::to_vec(&request)?;
         line.push(b'\n');
-        let mut answer = String::new();
-        let asked = self.stream.write_all(&line);
-        let asked = asked.and_then(|()| BufReader::new(&self.stream).read_line(&mut answer));
-        match asked {
+        let mut response = String::new();
+        let exchanged = self.stream.write_all(&line);
+        let exchanged =
+            exchanged.and_then(|()| BufReader::new(&self.stream).read_line(&mut response));
+        match exchanged {
             Ok(0) => Ok(None),
             Err(error)
                 if matches!(
@@ -225,7 +226,7 @@ impl RunConnection {
             {
                 Ok(None)
             }
-            Ok(_) => Ok(Some(serde_json::from_str(&answer)?)),
+            Ok(_) => Ok(Some(serde_json::from_str(&response)?)),
             Err(error) => Err(error),
         }
     }

@@ -175,7 +175,7 @@ async fn follow(
     served: &mut impl FnMut(),
 ) -> Result<(), Status> {
     let (requests, mut answers, _) = open(client, 0).await?;
-    let mut told = Set::new();
+    let mut reported = Set::new();
     loop {
         tokio::select! {
             changed = tables.changed() => if changed.is_err() {
@@ -193,10 +193,10 @@ async fn follow(
         let ended = || Status::unavailable("the runtime ended the stream");
         let answer = answers.message().await?.ok_or_else(ended)?;
         let problems: Set<String> = answer.problems.into_iter().collect();
-        for problem in problems.difference(&told) {
+        for problem in problems.difference(&reported) {
             tracing::warn!(problem, "some of the cluster's Services are not served");
         }
-        told = problems;
+        reported = problems;
         served();
     }
 }

@@ -8,11 +8,11 @@ pub use harness::debug_text::reorders;
 /// `text` for a terminal: keeps colours. Control characters that move the cursor, clear the screen, or set the title or clipboard
 /// are replaced by their control pictures (Unicode, U+2400). Characters that change the order of letters are replaced too.
 #[must_use]
-pub fn tame(text: &str) -> String {
+pub fn escape_keeping_colours(text: &str) -> String {
     shown(text, colour_sequence)
 }
 
-/// Like [`tame`], but also removes colours, because a colour can hide the text after it. For text that is not container output.
+/// Like [`escape_keeping_colours`], but also removes colours, because a colour can hide the text after it. For text that is not container output.
 #[must_use]
 pub fn plain(text: &str) -> String {
     shown(text, |_| None)
@@ -87,7 +87,7 @@ mod tests {
     #[case::order("a\u{202e}b\u{2069}", "a\u{fffd}b\u{fffd}")]
     #[case::not_ours("日本語 🦀", "日本語 🦀")]
     fn colours_stay_and_other_escapes_are_shown(#[case] text: &str, #[case] tamed: &str) {
-        assert_eq!(tame(text), tamed);
+        assert_eq!(escape_keeping_colours(text), tamed);
         assert_eq!(plain(text), tamed.replace('\x1b', "\u{241b}"));
     }
 

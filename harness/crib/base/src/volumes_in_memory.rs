@@ -42,7 +42,7 @@ fn parents() -> Vec<PathBuf> {
 fn linked_from(at: &Path) -> Result<PathBuf, String> {
     let parents = parents();
     let made = found(at).or_else(|| made(at)).or_else(|| linked(at, &parents));
-    made.inspect(|directory| hold(directory)).ok_or_else(|| {
+    made.inspect(|directory| hold_lock(directory)).ok_or_else(|| {
         let parents: Vec<String> = parents.iter().map(|path| path.display().to_string()).collect();
         format!(
             "{} is not a writable tmpfs that allows execution: set XDG_RUNTIME_DIR to a directory on a tmpfs that is writable and not mounted noexec",
@@ -104,7 +104,7 @@ fn origin(directory: &Path) -> PathBuf {
 }
 
 /// Holds a lock on a directory until this process ends.
-fn hold(directory: &Path) {
+fn hold_lock(directory: &Path) {
     if let Ok(file) = File::open(directory)
         && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
     {

@@ -11,7 +11,7 @@ use crate::{Failed, IDLE};
 /// The number of pods that are started one by one in addition to the others, to measure the agent's share of a pod's start.
 const ALONE: usize = 100;
 /// The time after which no work is left for pods that have just become ready.
-const SETTLED: Duration = Duration::from_secs(2);
+const SETTLE_TIME: Duration = Duration::from_secs(2);
 /// The time after which log rotation, which runs every 10 s, has queried each container once.
 const LOGS_SEEN: Duration = Duration::from_secs(12);
 
@@ -33,7 +33,7 @@ pub(crate) async fn measure(pods: usize, timeline: bool) -> Result<(), Failed> {
     node.each(0..pods, Node::write)?;
     node.until_ready(pods).await?;
     let started = node.used()?;
-    tokio::time::sleep(SETTLED).await;
+    tokio::time::sleep(SETTLE_TIME).await;
 
     let names: Vec<String> = (0..ALONE).map(|number| format!("alone-{number}")).collect();
     let mut own = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) async fn measure(pods: usize, timeline: bool) -> Result<(), Failed> {
     node.restart_agent().await;
     let stopped = node.used()?;
     node.until_ready(pods).await?;
-    tokio::time::sleep(SETTLED).await;
+    tokio::time::sleep(SETTLE_TIME).await;
     let adopted = node.used()?;
 
     node.each(0..pods, Node::delete)?;

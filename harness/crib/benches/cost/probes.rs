@@ -11,7 +11,7 @@ use crate::usage::Usage;
 /// The duration of the measurement.
 const MEASURED: Duration = Duration::from_secs(30);
 /// The time after which each container is ready and its probe runs.
-const SETTLED: Duration = Duration::from_secs(5);
+const SETTLE_TIME: Duration = Duration::from_secs(5);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
 /// The kinds of probes.
@@ -80,7 +80,7 @@ pub(crate) async fn measure(pods: usize, kind: Kind) -> Result<(), Failed> {
     node.probe = kind.field(node.port);
     node.each(0..pods, Node::write)?;
     node.until_ready(pods).await?;
-    tokio::time::sleep(SETTLED).await;
+    tokio::time::sleep(SETTLE_TIME).await;
     let begun = node.used()?;
     tokio::time::sleep(MEASURED).await;
     let ended = node.used()?;

@@ -105,8 +105,9 @@ impl RuntimeCapabilities {
 
     /// A message about a pod that cannot reach Services because it uses the host's network; `None` if there is no such pod.
     pub(crate) fn beside_services(&self, pods: &[Pod], has_services: bool) -> Option<String> {
-        let wants = |pod: &&Pod| pod.host_network() && (has_services || dns::uses_cluster_dns(pod));
-        let first = pods.iter().find(wants)?;
+        let needs_cluster_dns =
+            |pod: &&Pod| pod.host_network() && (has_services || dns::uses_cluster_dns(pod));
+        let first = pods.iter().find(needs_cluster_dns)?;
         (!self.host_reaches_pods()).then(|| {
             format!(
                 "pod {} has hostNetwork and, without root, cannot reach Services or the cluster DNS; it uses the host's DNS servers: leave hostNetwork out, or run crib as root",
@@ -212,10 +213,10 @@ mod tests {
         #[case] limit: &str,
         #[case] start: Option<&str>,
     ) {
-        let said = capabilities(not_applied).dropped_limits(&[pod(limit)]);
-        assert_eq!(said.is_some(), start.is_some(), "{said:?}");
-        if let (Some(said), Some(start)) = (said, start) {
-            assert!(said.starts_with(start) && said.ends_with(REMEDY), "{said}");
+        let warning = capabilities(not_applied).dropped_limits(&[pod(limit)]);
+        assert_eq!(warning.is_some(), start.is_some(), "{warning:?}");
+        if let (Some(warning), Some(start)) = (warning, start) {
+            assert!(warning.starts_with(start) && warning.ends_with(REMEDY), "{warning}");
         }
     }
 }

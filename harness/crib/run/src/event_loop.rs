@@ -36,7 +36,7 @@ use crate::processes::daemon::Daemon;
 use crate::reports::{Reported, Reports, is_refused};
 use crate::requests::PendingRequest;
 use crate::services::Services;
-use crate::shown::{Shown, ShownPod};
+use crate::snapshot::{PodSnapshot, RunSnapshot};
 use crate::store_cluster::StoreCluster;
 
 mod reload;
@@ -45,7 +45,7 @@ mod start;
 mod starting;
 
 pub(super) use self::start::Outside;
-use self::starting::{Starting, starter_gone};
+use self::starting::{Starting, starter_exited};
 
 /// How long the agent and the runtime may take after the longest grace period of the pods.
 const EXTRA_GRACE: Duration = Duration::from_secs(15);
@@ -135,7 +135,7 @@ impl Loop {
         // Includes the latest reports.
         self.cluster.take(&mut self.agent.reports(), SystemClock.now());
         let reports = self.reports.borrow_and_update().clone();
-        self.take_reports(&reports);
+        self.handle_reports(&reports);
         let failures = self.failures(exit, &reports);
         let state = self.state(reports);
         if tokio::time::timeout(STOP_AGENT, self.agent.stop()).await.is_err() {
@@ -152,14 +152,14 @@ impl Loop {
             self.printer.print(Print::Event(event));
         }
         let (tail, printer, jobs) = (self.tail, self.printer, self.manager.controllers().jobs());
-        let last_words = async {
+        let final_output = async {
             tail.finish().await;
             printer.print(Print::Result(exit, state, jobs, failures));
             printer.flush().await;
         };
         // A blocked reader must not delay the removal of the pods after another signal.
         tokio::select! {
-            () = last_words => {}
+            () = final_output => {}
             _ = signals.next() => {}
         }
         exit
@@ -210,18 +210,18 @@ impl Loop {
                 Some(pending) = self.requests.recv() => if let Some(event) = self.handle_request(pending) {
                     return event;
                 },
-                () = starter_gone(&mut self.starting) => {
+                () = starter_exited(&mut self.starting) => {
                     self.starting = None;
                     return Event::Signal;
                 }
                 Ok(()) = self.reports.changed() => {
                     let reports = self.reports.borrow_and_update().clone();
-                    self.take_reports(&reports);
+                    self.handle_reports(&reports);
                     return Event::Reported(self.count(&reports));
                 }
                 () = alarm(self.controllers_due), if self.controllers_due.is_some() => {
                     let reports = self.reports.borrow_and_update().clone();
-                    self.take_reports(&reports);
+                    self.handle_reports(&reports);
                     return Event::Reported(self.count(&reports));
                 }
             }
@@ -229,7 +229,7 @@ impl Loop {
     }
 
     /// Passes reports to the view and the notes, and log directories to the tail.
-    fn take_reports(&mut self, reports: &Arc<Reports>) {
+    fn handle_reports(&mut self, reports: &Arc<Reports>) {
         // A background run does not print logs; `crib logs` reads them.
         let followed = (!self.in_background).then(|| reports.values());
         for pod in followed.into_iter().flatten() {
@@ -255,7 +255,7 @@ impl Loop {
             self.printer.note(line);
         }
         let state = self.state(reports.clone());
-        self.print_rollouts(&state.shown, now);
+        self.print_rollouts(&state.snapshot, now);
         self.printer.print(Print::State(state));
         self.report_start(reports);
     }
@@ -270,13 +270,13 @@ impl Loop {
     }
 
     /// Prints the progress of rollouts.
-    fn print_rollouts(&mut self, shown: &Shown, now: Timestamp) {
+    fn print_rollouts(&mut self, snapshot: &RunSnapshot, now: Timestamp) {
         if self.rollouts.is_empty() {
             return;
         }
         let controllers = self.manager.controllers();
-        let of = |pod: &ShownPod| controllers.manifest_of(&pod.uid);
-        let lines = self.rollouts.on_statuses(controllers.statuses(now), shown, of, now);
+        let of = |pod: &PodSnapshot| controllers.manifest_of(&pod.uid);
+        let lines = self.rollouts.on_statuses(controllers.statuses(now), snapshot, of, now);
         for line in lines.into_iter().filter(|_| !self.is_quiet) {
             self.printer.note(line);
         }
@@ -284,7 +284,7 @@ impl Loop {
 
     fn state(&self, reports: Arc<Reports>) -> State {
         let next_job = self.manager.controllers().next_job();
-        State { reports, shown: Shown { next_job, ..self.hub.shown() } }
+        State { reports, snapshot: RunSnapshot { next_job, ..self.hub.snapshot() } }
     }
 
     /// Applies the changes of the controllers.
@@ -297,15 +297,15 @@ impl Loop {
             self.delete(|pod| deleted.get(pod.uid()).copied(), Deletion::Forgotten);
             self.hub.create(changes.created, now);
         }
-        self.print_messages(changes.messages);
+        self.print_notices(changes.messages);
         for line in changes.problems {
             self.printer.note(line);
         }
     }
 
     /// Prints informational notes.
-    fn print_messages(&self, messages: Vec<String>) {
-        for line in messages.into_iter().filter(|_| !self.is_quiet) {
+    fn print_notices(&self, notices: Vec<String>) {
+        for line in notices.into_iter().filter(|_| !self.is_quiet) {
             self.printer.note(line);
         }
     }

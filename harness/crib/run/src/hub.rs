@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::EphemeralContainer;
 use serde_json::Value;
 
 use crate::reports::Reports;
-use crate::shown::{PodEnd, Shown};
+use crate::snapshot::{PodEnd, RunSnapshot};
 use crate::store_cluster::{StoreCluster, written};
 
 mod known_pod;
@@ -98,9 +98,9 @@ impl Hub {
     }
 
     /// The view of the pods.
-    pub(super) fn shown(&self) -> Shown {
-        let pods = self.pods.values().map(|known| known.shown.clone());
-        Shown { pods: pods.collect(), removed: self.removed, next_job: None }
+    pub(super) fn snapshot(&self) -> RunSnapshot {
+        let pods = self.pods.values().map(|known| known.snapshot.clone());
+        RunSnapshot { pods: pods.collect(), removed: self.removed, next_job: None }
     }
 
     /// Whether a pod is shown and was not stopped while it ran.
@@ -111,7 +111,7 @@ impl Hub {
     /// The terminating pods, each with the end of its grace period.
     pub(super) fn ending(&self) -> impl Iterator<Item = (String, Timestamp)> {
         let pods = self.pods.values();
-        pods.filter_map(|known| Some((known.shown.full_name(), known.ends_at()?)))
+        pods.filter_map(|known| Some((known.snapshot.full_name(), known.ends_at()?)))
     }
 
     /// The time until the last pod must have ended. `grace` returns the grace period of a pod in seconds.
@@ -122,7 +122,7 @@ impl Hub {
     ) -> Duration {
         let has_ended = |pod: &&Pod| {
             let known = self.pods.get(pod.uid());
-            known.is_some_and(|known| known.shown.has_ended())
+            known.is_some_and(|known| known.snapshot.has_ended())
         };
         let runs = self.desired.iter().filter(|pod| !has_ended(pod)).map(grace);
         let ends = self.ending().map(|(_, until)| until.duration_since(now).as_secs());
@@ -278,7 +278,7 @@ impl Hub {
             let report = reports.get(uid);
             // A stopped pod keeps its last status.
             if let Some(report) = report.filter(|_| !pod.is_in_store)
-                && pod.shown.end != PodEnd::Stopped
+                && pod.snapshot.end != PodEnd::Stopped
                 && pod.status.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &report.status))
             {
                 pod.status = Some(report.status.clone());
@@ -288,8 +288,8 @@ impl Hub {
                 pod.set_over();
             }
             // A pod that was deleted before the agent saw it never runs.
-            let is_gone = report.is_none_or(|report| report.removed);
-            let Some(deletion) = pod.deletion.filter(|_| is_gone) else {
+            let is_removed = report.is_none_or(|report| report.removed);
+            let Some(deletion) = pod.deletion.filter(|_| is_removed) else {
                 return true;
             };
             if pod.is_in_store {
@@ -372,7 +372,7 @@ impl Hub {
     }
 
     /// Replaces the objects of manifests that are neither pods nor workloads; deletes the ones that are missing in `values`.
-    pub(super) fn set_others(&mut self, values: Vec<Value>, now: Timestamp) -> ReplacedObjects {
+    pub(super) fn set_objects(&mut self, values: Vec<Value>, now: Timestamp) -> ReplacedObjects {
         let (mut kept, mut replaced) = (Set::new(), ReplacedObjects::default());
         for value in values {
             let mut value = without_cluster(value);
@@ -387,7 +387,7 @@ impl Hub {
                     match &new {
                         Ok(new) if new.version != old.version => replaced.changed.push(key.clone()),
                         Err(cluster::Error::Invalid { why, .. }) => {
-                            replaced.warnings.push(stays(&key, &old.value, why));
+                            replaced.warnings.push(immutable_warning(&key, &old.value, why));
                             kept.insert(key);
                             continue;
                         }
@@ -429,7 +429,7 @@ impl Hub {
 }
 
 /// A message about an object whose change the store rejected.
-fn stays(key: &Key, old: &Value, why: &str) -> String {
+fn immutable_warning(key: &Key, old: &Value, why: &str) -> String {
     let object = format!("{} {}/{}", key.kind.name.to_lowercase(), key.namespace, key.name);
     match old["immutable"] == true {
         true => {

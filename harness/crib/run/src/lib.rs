@@ -19,7 +19,7 @@
 //! | `requests`, `history`, `endpoint` | queries of other commands over `run.sock` (`run_socket`, `live::names` of `crib-base`) |
 //! | `services`, `node_ports` | the Services stream to the runtime, and a check that node ports are free |
 //! | `capabilities` | the isolation of the pods, and the limits that the runtime cannot apply |
-//! | `ending`, `reports`, `shown` ◆ | reasons for ending pods, the agent's latest reports, the view of pods |
+//! | `ending`, `reports`, `snapshot` ◆ | reasons for ending pods, the agent's latest reports, the view of pods |
 //!
 //! A pod that fails in the same way on every retry (`CriError::is_refusal` of the agent, `is_refused` in `reports`) counts as
 //! failed and is not retried.
@@ -61,7 +61,7 @@ mod reports;
 mod requests;
 mod services;
 mod session;
-mod shown;
+mod snapshot;
 mod started;
 mod store_cluster;
 

@@ -23,7 +23,7 @@ pub(super) struct Services {
     leases: Result<mpsc::Sender<Lease>, String>,
     /// The messages about served ports that were printed.
     printed: Set<String>,
-    refusal_told: bool,
+    refusal_reported: bool,
 }
 
 /// Names and ports that the runtime serves.
@@ -68,8 +68,8 @@ impl Services {
         let (sender, notes) = mpsc::unbounded_channel();
         let (leases, leased) = mpsc::channel(1);
         opened.leases = Ok(leases);
-        let told = taken.iter().cloned().collect();
-        tasks::spawn(follow(receiver, leased, requests, answers, (sender, told)));
+        let reported = taken.iter().cloned().collect();
+        tasks::spawn(follow(receiver, leased, requests, answers, (sender, reported)));
         let served = Served { taken, network: Arc::new(tables), dns: first.dns_server, notes };
         (opened, Some(served))
     }
@@ -80,14 +80,15 @@ impl Services {
             assigner: Assigner::new(seed),
             leases: Err("no pod uses the cluster's DNS server".to_owned()),
             printed: Set::new(),
-            refusal_told: false,
+            refusal_reported: false,
         }
     }
 
     /// A message why Services are not served; returned once.
     pub(super) fn refusal(&mut self, objects: &ObjectMap) -> Option<String> {
         let reason = self.leases.as_ref().err()?;
-        if objects.all_services().is_empty() || std::mem::replace(&mut self.refusal_told, true) {
+        if objects.all_services().is_empty() || std::mem::replace(&mut self.refusal_reported, true)
+        {
             return None;
         }
         Some(format!("pods cannot reach Services: {reason}"))
@@ -162,9 +163,9 @@ async fn follow(
     mut leases: mpsc::Receiver<Lease>,
     requests: mpsc::Sender<wire::ServeRequest>,
     mut answers: Streaming<wire::ServeResponse>,
-    (notes, mut told_problems): (mpsc::UnboundedSender<String>, Set<String>),
+    (notes, mut reported_problems): (mpsc::UnboundedSender<String>, Set<String>),
 ) {
-    let mut told_ports = Set::new();
+    let mut reported_ports = Set::new();
     loop {
         // Both arms are cancel-safe: a table stays unseen, and a lease stays in the channel.
         let leased = tokio::select! {
@@ -198,16 +199,16 @@ async fn follow(
             continue;
         }
         for problem in answer.problems {
-            let is_told = told_problems.iter().any(|told| told.ends_with(&problem));
-            if !is_told && told_problems.insert(problem.clone()) {
+            let is_reported = reported_problems.iter().any(|reported| reported.ends_with(&problem));
+            if !is_reported && reported_problems.insert(problem.clone()) {
                 let _ = notes.send(format!("warning: {problem}"));
             }
         }
         let (all, served) = host_ports(&table.unwrap_or_default(), &answer.host_ports);
         // A Service that is removed and created again is reported again.
-        told_ports.retain(|port| all.contains(port));
+        reported_ports.retain(|port| all.contains(port));
         for port in served {
-            if told_ports.insert(port.clone()) {
+            if reported_ports.insert(port.clone()) {
                 let _ = notes.send(port);
             }
         }
@@ -235,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_ports_are_told_when_they_are_served() {
+    fn node_ports_are_reported_once_served() {
         let balancer = |name: &str, address, port, transport| services::Balancer {
             name: name.to_owned(),
             address,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use api::manifest::Workload;
 use api::pod::Pod;
 use crib_base::exit::Exit;
-use crib_base::live::{NameError, RunName, TakenName};
+use crib_base::live::{NameError, ReservedName, RunName};
 use crib_base::report::{chain, error_to_exit, io_error_to_exit, print_error, print_stderr};
 use crib_base::signals::Signals;
 use crib_base::{logging, run_socket};
@@ -44,7 +44,7 @@ pub(crate) async fn session(
         Ok((root, lock))
     });
     let (root, _lock) = error_to_exit(made, Exit::NoRuntime)?;
-    let (requests, _name) = match open_to_others(args, &root) {
+    let (requests, _name) = match open_to_commands(args, &root) {
         Ok(opened) => opened,
         Err((problem, exit)) => {
             print_stderr(&problem);
@@ -71,10 +71,10 @@ pub(crate) async fn session(
 }
 
 /// Listens for requests of other commands, and registers the run's name. The socket exists before the name is registered.
-fn open_to_others(
+fn open_to_commands(
     args: &RunArgs,
     root: &Root,
-) -> Result<(mpsc::UnboundedReceiver<PendingRequest>, Option<TakenName>), (String, Exit)> {
+) -> Result<(mpsc::UnboundedReceiver<PendingRequest>, Option<ReservedName>), (String, Exit)> {
     let requests = requests::serve(root.path()).map_err(|error| {
         let socket = run_socket::path(root.path());
         let socket = socket.display();
@@ -83,7 +83,7 @@ fn open_to_others(
     let Some(name) = &args.name else {
         return Ok((requests, None));
     };
-    let taken = TakenName::take(&args.live_dir, name, root.path()).map_err(|error| {
+    let taken = ReservedName::take(&args.live_dir, name, root.path()).map_err(|error| {
         let exit = match error {
             NameError::InUse { .. } => Exit::BadInput,
             NameError::Io { .. } => Exit::NoRuntime,
@@ -159,7 +159,7 @@ async fn with_root(
         ));
     }
     if args.keep && exit != Exit::NoRuntime {
-        for line in keep_instructions(&launch.root, daemon.pid()) {
+        for line in keep_hints(&launch.root, daemon.pid()) {
             print_stderr(&line);
         }
         return (exit, true);
@@ -230,7 +230,7 @@ async fn stop(daemon: Daemon, launch: &Launch, signals: &mut Signals) {
 }
 
 /// The closing message of `--keep`.
-fn keep_instructions(root: &Root, pid: Option<u32>) -> Vec<String> {
+fn keep_hints(root: &Root, pid: Option<u32>) -> Vec<String> {
     let (path, socket) = (root.path().display(), root.socket());
     let Some(pid) = pid else {
         return vec![format!("the runtime has ended; remove {path}")];

@@ -18,7 +18,7 @@ pub(super) fn all_are_ready(
     reports: &Reports,
     is_owned: impl Fn(&PodUid) -> bool,
 ) -> Option<bool> {
-    let mut all_ready = !one_cannot_run(reports);
+    let mut all_ready = !any_cannot_run(reports);
     for pod in pods {
         let report = reports.get(pod.uid())?;
         if is_ready(report) {
@@ -41,7 +41,7 @@ fn is_ready(pod: &PodReport) -> bool {
 
 /// Whether a pod can never run; it may be removed already. A pod that ran and failed does not count, because the result would
 /// depend on the time of the call.
-pub(super) fn one_cannot_run(reports: &Reports) -> bool {
+pub(super) fn any_cannot_run(reports: &Reports) -> bool {
     let mut all = reports.values();
     all.any(|report| is_refused(report) || is_rejected(report))
 }
@@ -92,7 +92,7 @@ mod tests {
     ) {
         let mut report = pod("p", phase);
         report.containers = vec![ContainerReport { exit_code, refused, ..init(state, "") }];
-        assert_eq!(one_cannot_run(&reports(vec![report])), expected);
+        assert_eq!(any_cannot_run(&reports(vec![report])), expected);
     }
 
     #[rstest]

@@ -148,9 +148,9 @@ async fn list_one(
             let pod = pod.and_then(|pod| agents.pod(&pod.runtime, &pod.uid));
             pod.is_some_and(|pod| agents::is_restarted(pod, container))
         };
-        let lives = |agents| container.state() == running || is_restarted(agents);
+        let is_live = |agents| container.state() == running || is_restarted(agents);
         args.which.fits(&name(container), namespace)
-            && restarted.is_none_or(lives)
+            && restarted.is_none_or(is_live)
             && (args.image.is_none() || is_of(container, args.image.as_deref(), image.as_ref()))
     });
     Ok((containers, pods))
@@ -200,11 +200,11 @@ pub(crate) fn name(container: &v1::Container) -> String {
 }
 
 /// Whether a container uses the image, given by any of its names.
-fn is_of(container: &v1::Container, said: Option<&str>, image: Option<&v1::Image>) -> bool {
+fn is_of(container: &v1::Container, requested: Option<&str>, image: Option<&v1::Image>) -> bool {
     let own = container.image.clone().unwrap_or_default();
     let names = [&container.image_id, &container.image_ref, &own.image];
     names.into_iter().any(|name| {
-        said == Some(name.as_str())
+        requested == Some(name.as_str())
             || image.is_some_and(|image| {
                 let mut all = image.repo_tags.iter().chain(&image.repo_digests);
                 *name == image.id || all.any(|other| other == name)

@@ -35,14 +35,14 @@ pub(crate) struct DocumentArgs {
 
 /// A document, and its human-readable lines.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct Rendered {
     pub(crate) document: Value,
     pub(crate) lines: Vec<String>,
 }
 
 impl DocumentArgs {
     /// Prints documents: a single one by itself, several as a list, as in crictl.
-    pub(crate) fn print(&self, all: Vec<Shown>) -> Result<(), CallError> {
+    pub(crate) fn print(&self, all: Vec<Rendered>) -> Result<(), CallError> {
         if self.output == Format::Table {
             let mut lines = all.into_iter().flat_map(|shown| shown.lines);
             return lines.try_for_each(|line| print(&line));
@@ -60,7 +60,7 @@ impl DocumentArgs {
         &self,
         kind: &'static str,
         ids: &[String],
-        look_up: impl AsyncFn(&str) -> Result<Shown, CallError>,
+        look_up: impl AsyncFn(&str) -> Result<Rendered, CallError>,
     ) -> Result<Exit, CallError> {
         if ids.is_empty() {
             return Err(CallError::NothingFits(kind));

@@ -18,7 +18,7 @@ use crate::objects::workload_pods::Best;
 mod choice;
 pub(crate) mod in_runs;
 
-use choice::{About, Miss, choose, is_exact};
+use choice::{About, MatchError, choose, is_exact};
 use in_runs::{ObjectName, RunPod, pod_object};
 
 /// The container's name, if a pod is given.
@@ -36,7 +36,7 @@ pub(crate) struct Search<'a> {
 }
 
 /// The selected container, and its pod.
-pub(crate) struct Meant<'a> {
+pub(crate) struct SelectedContainer<'a> {
     pub(crate) cri: &'a Cri,
     pub(crate) container: v1::Container,
     /// The pod's name and uid.
@@ -71,7 +71,7 @@ pub(crate) async fn container<'a>(
     text: &str,
 ) -> Result<(&'a Cri, v1::Container), CallError> {
     let known = known(all, true).await?;
-    let found = meant_container(&known, text)?;
+    let found = resolve_container(&known, text)?;
     if let Some(others) = &found.others {
         print_stderr(&format!(
             "chose container {:?} of {others}, because it is the only running one: give an id to choose another container",
@@ -90,8 +90,10 @@ pub(crate) async fn container_named<'a>(
     let all: Vec<FoundContainer<'_, '_>> = known.iter().flat_map(containers).collect();
     match choose(&all, text, FoundContainer::about) {
         Ok(found) => Ok((found.cri, found.container.clone())),
-        Err(Miss::Several(some)) => Err(ambiguous("container", text, &some)),
-        Err(Miss::Nothing) => Err(CallError::NotFound { what: "container", name: text.to_owned() }),
+        Err(MatchError::Ambiguous(some)) => Err(ambiguous("container", text, &some)),
+        Err(MatchError::NotFound) => {
+            Err(CallError::NotFound { what: "container", name: text.to_owned() })
+        }
     }
 }
 
@@ -101,7 +103,7 @@ pub(crate) async fn container_of<'a>(
     text: &str,
     container: &ContainerNameArgs,
     best: Best,
-) -> Result<Meant<'a>, CallError> {
+) -> Result<SelectedContainer<'a>, CallError> {
     let search = Search::new(all).await?;
     search.container(text, container.container_name.as_deref(), None, best)
 }
@@ -118,7 +120,7 @@ impl<'a> Search<'a> {
         name: Option<&str>,
         namespace: Option<&str>,
         best: Best,
-    ) -> Result<Meant<'a>, CallError> {
+    ) -> Result<SelectedContainer<'a>, CallError> {
         if let Some(object) = ObjectName::parse(text) {
             let pod = object.best_pod(self.all, namespace, best)?;
             return self.in_run_pod(pod, name);
@@ -129,7 +131,11 @@ impl<'a> Search<'a> {
             && let Some(found) = by_container(&all, text)?
         {
             let pod = found.pod.and_then(|pod| pod.metadata.clone()).unwrap_or_default();
-            return Ok(Meant { cri: found.cri, container: found.container.clone(), pod });
+            return Ok(SelectedContainer {
+                cri: found.cri,
+                container: found.container.clone(),
+                pod,
+            });
         }
         let pod = pod_of_container(&self.known, &in_namespace(text, namespace), name)?;
         self.in_pod(pod.cri, pod.pod, None, text, name)
@@ -140,14 +146,14 @@ impl<'a> Search<'a> {
         &self,
         pod: RunPod<'a>,
         name: Option<&str>,
-    ) -> Result<Meant<'a>, CallError> {
+    ) -> Result<SelectedContainer<'a>, CallError> {
         let sandbox = sandbox(&self.known, &pod)?;
         let text = sandbox.metadata.as_ref().map_or("", |of| of.name.as_str());
         self.in_pod(pod.cri, sandbox, Some(pod.object), text, name)
     }
 
     /// All created containers of a pod of a run, in their start order.
-    pub(crate) fn all_in_run_pod(&self, pod: &RunPod<'a>) -> Vec<Meant<'a>> {
+    pub(crate) fn all_in_run_pod(&self, pod: &RunPod<'a>) -> Vec<SelectedContainer<'a>> {
         let sandbox = sandbox(&self.known, pod);
         sandbox.map(|it| self.all_in_pod(pod.cri, it, Some(&pod.object))).unwrap_or_default()
     }
@@ -157,8 +163,8 @@ impl<'a> Search<'a> {
         &self,
         text: &str,
         namespace: Option<&str>,
-    ) -> Result<Vec<Meant<'a>>, CallError> {
-        let pod = meant_pod(&self.known, &in_namespace(text, namespace))?;
+    ) -> Result<Vec<SelectedContainer<'a>>, CallError> {
+        let pod = resolve_pod(&self.known, &in_namespace(text, namespace))?;
         let uid = pod.pod.metadata.as_ref().map_or("", |of| of.uid.as_str());
         let object = pod_object(pod.cri, uid)?;
         Ok(self.all_in_pod(pod.cri, pod.pod, object.as_ref()))
@@ -169,7 +175,7 @@ impl<'a> Search<'a> {
         cri: &'a Cri,
         pod: &v1::PodSandbox,
         object: Option<&Value>,
-    ) -> Vec<Meant<'a>> {
+    ) -> Vec<SelectedContainer<'a>> {
         let all = self.known.iter().flat_map(containers);
         let mut of_pod: Vec<FoundContainer<'a, '_>> =
             all.filter(|found| found.container.pod_sandbox_id == pod.id).collect();
@@ -182,12 +188,12 @@ impl<'a> Search<'a> {
         }
         let metadata = pod.metadata.clone().unwrap_or_default();
         let newest = |name: &String| of_pod.iter().rev().find(|found| found.name() == name);
-        let meant = |found: &FoundContainer<'a, '_>| Meant {
+        let selected = |found: &FoundContainer<'a, '_>| SelectedContainer {
             cri,
             container: found.container.clone(),
             pod: metadata.clone(),
         };
-        names.iter().filter_map(newest).map(meant).collect()
+        names.iter().filter_map(newest).map(selected).collect()
     }
 
     fn in_pod(
@@ -197,7 +203,7 @@ impl<'a> Search<'a> {
         object: Option<Value>,
         text: &str,
         name: Option<&str>,
-    ) -> Result<Meant<'a>, CallError> {
+    ) -> Result<SelectedContainer<'a>, CallError> {
         let all: Vec<FoundContainer<'a, '_>> = self.known.iter().flat_map(containers).collect();
         let of_pod = all.iter().filter(|found| found.container.pod_sandbox_id == pod.id);
         let of_pod: Vec<&FoundContainer<'a, '_>> = of_pod.collect();
@@ -228,7 +234,7 @@ impl<'a> Search<'a> {
                 found.name()
             ));
         }
-        Ok(Meant { cri, container: found.container.clone(), pod: metadata })
+        Ok(SelectedContainer { cri, container: found.container.clone(), pod: metadata })
     }
 }
 
@@ -255,7 +261,7 @@ pub(crate) async fn pod<'a>(
     text: &str,
 ) -> Result<(&'a Cri, v1::PodSandbox), CallError> {
     let known = known(all, false).await?;
-    let found = meant_pod(&known, text)?;
+    let found = resolve_pod(&known, text)?;
     Ok((found.cri, found.pod.clone()))
 }
 
@@ -295,8 +301,8 @@ fn by_container<'a, 'k>(
 ) -> Result<Option<FoundContainer<'a, 'k>>, CallError> {
     match choose(all, text, FoundContainer::about) {
         Ok(found) => Ok(Some(found.copy())),
-        Err(Miss::Several(some)) => Err(ambiguous("container", text, &some)),
-        Err(Miss::Nothing) => Ok(None),
+        Err(MatchError::Ambiguous(some)) => Err(ambiguous("container", text, &some)),
+        Err(MatchError::NotFound) => Ok(None),
     }
 }
 
@@ -306,7 +312,7 @@ fn pod_of_container<'a, 'k>(
     text: &str,
     name: Option<&str>,
 ) -> Result<FoundPod<'a, 'k>, CallError> {
-    match meant_pod(known, text) {
+    match resolve_pod(known, text) {
         // Unless the argument must be a pod, the error is about a missing container.
         Err(CallError::NotFound { name: text, .. }) if name.is_none() && !is_pod(&text) => {
             Err(CallError::NotFound { what: "container", name: text })
@@ -315,7 +321,7 @@ fn pod_of_container<'a, 'k>(
     }
 }
 
-fn meant_container<'a, 'k>(
+fn resolve_container<'a, 'k>(
     known: &'k [Known<'a>],
     text: &str,
 ) -> Result<FoundContainer<'a, 'k>, CallError> {
@@ -370,7 +376,7 @@ fn only<'a, 'k>(
     }
 }
 
-fn meant_pod<'a, 'k>(known: &'k [Known<'a>], text: &str) -> Result<FoundPod<'a, 'k>, CallError> {
+fn resolve_pod<'a, 'k>(known: &'k [Known<'a>], text: &str) -> Result<FoundPod<'a, 'k>, CallError> {
     let (namespace, name) = namespace_and_name(text);
     let all = known.iter().flat_map(|known| {
         let cri = known.cri;
@@ -383,8 +389,10 @@ fn meant_pod<'a, 'k>(known: &'k [Known<'a>], text: &str) -> Result<FoundPod<'a, 
     let all: Vec<FoundPod<'a, 'k>> = all.filter(in_namespace).collect();
     match choose(&all, name, FoundPod::about) {
         Ok(FoundPod { cri, pod }) => Ok(FoundPod { cri, pod }),
-        Err(Miss::Nothing) => Err(CallError::NotFound { what: "pod", name: text.to_owned() }),
-        Err(Miss::Several(some)) => Err(ambiguous("pod", text, &some)),
+        Err(MatchError::NotFound) => {
+            Err(CallError::NotFound { what: "pod", name: text.to_owned() })
+        }
+        Err(MatchError::Ambiguous(some)) => Err(ambiguous("pod", text, &some)),
     }
 }
 
@@ -444,7 +452,7 @@ impl<'k> FoundContainer<'_, 'k> {
         About {
             id: &self.container.id,
             name: self.name(),
-            lives: self.runs(),
+            is_live: self.runs(),
             created: self.container.created_at,
             place: self.pod.map_or_else(String::new, full_name),
         }
@@ -456,7 +464,7 @@ impl FoundPod<'_, '_> {
         About {
             id: &self.pod.id,
             name: self.pod.metadata.as_ref().map_or("", |of| of.name.as_str()),
-            lives: self.pod.state() == v1::PodSandboxState::SandboxReady,
+            is_live: self.pod.state() == v1::PodSandboxState::SandboxReady,
             created: self.pod.created_at,
             place: full_name(self.pod),
         }

@@ -80,8 +80,8 @@ pub(crate) fn ago(then: i64, now: i64) -> String {
     if then <= 0 {
         return "-".to_owned();
     }
-    let gone = u64::try_from(now.saturating_sub(then)).unwrap_or_default();
-    format!("{} ago", span(Duration::from_nanos(gone)))
+    let elapsed = u64::try_from(now.saturating_sub(then)).unwrap_or_default();
+    format!("{} ago", span(Duration::from_nanos(elapsed)))
 }
 
 /// A CRI timestamp in the format of RFC 3339; empty for never.

@@ -72,13 +72,13 @@ impl Listing {
 
 /// A CRI message in protobuf's JSON form: camel-case names, 64-bit numbers as strings, enums by name, and default values included.
 pub(crate) fn json(name: &str, message: &impl prost::Message) -> Result<Value, CallError> {
-    let trouble = trouble(name);
+    let conversion_error = conversion_error(name);
     let mut dynamic = DynamicMessage::new(descriptor(name)?);
-    dynamic.transcode_from(message).map_err(|error| trouble(error.to_string()))?;
+    dynamic.transcode_from(message).map_err(|error| conversion_error(error.to_string()))?;
     let options = SerializeOptions::new().skip_default_fields(false);
     dynamic
         .serialize_with_options(serde_json::value::Serializer, &options)
-        .map_err(|error| trouble(error.to_string()))
+        .map_err(|error| conversion_error(error.to_string()))
 }
 
 /// The JSON names of the fields of a CRI message.
@@ -89,14 +89,14 @@ pub(crate) fn message_fields(name: &str) -> Result<Vec<String>, CallError> {
 
 /// The protobuf descriptor of a CRI message.
 pub(crate) fn descriptor(name: &str) -> Result<MessageDescriptor, CallError> {
-    let trouble = trouble(name);
-    let pool =
-        DescriptorPool::decode(cri::DESCRIPTORS).map_err(|error| trouble(error.to_string()))?;
+    let conversion_error = conversion_error(name);
+    let pool = DescriptorPool::decode(cri::DESCRIPTORS)
+        .map_err(|error| conversion_error(error.to_string()))?;
     pool.get_message_by_name(&format!("runtime.v1.{name}"))
-        .ok_or_else(|| trouble("unknown CRI message".to_owned()))
+        .ok_or_else(|| conversion_error("unknown CRI message".to_owned()))
 }
 
-fn trouble(name: &str) -> impl Fn(String) -> CallError {
+fn conversion_error(name: &str) -> impl Fn(String) -> CallError {
     let doing = format!("convert the message {name}");
     move |error| CallError::Io { doing: doing.clone(), source: io::Error::other(error) }
 }

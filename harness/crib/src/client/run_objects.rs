@@ -130,7 +130,7 @@ pub(crate) struct RunWatch {
 
 /// An event of a watch.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum RunEvent {
     /// A change of an object in the run with this index; it was applied to the objects.
     Change(usize, WatchEvent),
     /// The run with this index has ended, so its objects no longer exist.
@@ -172,7 +172,7 @@ impl RunWatch {
     }
 
     /// Waits for the next event; `None` when all runs have ended. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> Result<Option<Told>, CallError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<RunEvent>, CallError> {
         let Some((index, event)) = self.changes.recv().await else {
             return Ok(None);
         };
@@ -182,12 +182,12 @@ impl RunWatch {
         match event? {
             Some(event) => {
                 run.apply(&event);
-                Ok(Some(Told::Change(index, event)))
+                Ok(Some(RunEvent::Change(index, event)))
             }
             None => {
                 run.objects.clear();
                 run.ended = true;
-                Ok(Some(Told::Ended(index)))
+                Ok(Some(RunEvent::Ended(index)))
             }
         }
     }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use cri::v1;
 use serde_json::{Map, Value};
 
-use super::document::Shown;
+use super::document::Rendered;
 use super::output::{escape_control, json, message_fields, now};
 use super::{CallError, Cri, human};
 
 /// The status of a container; with `verbose`, including the runtime's additional information.
-pub(crate) async fn container(cri: &Cri, id: &str, verbose: bool) -> Result<Shown, CallError> {
+pub(crate) async fn container(cri: &Cri, id: &str, verbose: bool) -> Result<Rendered, CallError> {
     let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose };
     let mut client = cri.runtime.runtime.clone();
     let answer = cri.call("ContainerStatus", client.container_status(request));
@@ -26,14 +26,14 @@ pub(crate) async fn container(cri: &Cri, id: &str, verbose: bool) -> Result<Show
     document.insert("createdAt".to_owned(), time(true, status.created_at));
     document.insert("startedAt".to_owned(), time(started, status.started_at));
     document.insert("finishedAt".to_owned(), time(finished, status.finished_at));
-    Ok(Shown {
+    Ok(Rendered {
         document: merge(document, answer.info.clone())?,
         lines: container_lines(&status, &answer.info),
     })
 }
 
 /// The status of a pod.
-pub(crate) async fn pod(cri: &Cri, id: &str, verbose: bool) -> Result<Shown, CallError> {
+pub(crate) async fn pod(cri: &Cri, id: &str, verbose: bool) -> Result<Rendered, CallError> {
     let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose };
     let mut client = cri.runtime.runtime.clone();
     let answer = cri.call("PodSandboxStatus", client.pod_sandbox_status(request));
@@ -41,14 +41,18 @@ pub(crate) async fn pod(cri: &Cri, id: &str, verbose: bool) -> Result<Shown, Cal
     let status = answer.status.unwrap_or_default();
     let mut document = with_nulls("PodSandboxStatus", json("PodSandboxStatus", &status)?)?;
     document.insert("createdAt".to_owned(), time(true, status.created_at));
-    Ok(Shown {
+    Ok(Rendered {
         document: merge(document, answer.info.clone())?,
         lines: pod_lines(&status, &answer.info),
     })
 }
 
 /// The status of an image; `None` if it does not exist.
-pub(crate) async fn image(cri: &Cri, id: &str, verbose: bool) -> Result<Option<Shown>, CallError> {
+pub(crate) async fn image(
+    cri: &Cri,
+    id: &str,
+    verbose: bool,
+) -> Result<Option<Rendered>, CallError> {
     let request = v1::ImageStatusRequest {
         image: Some(v1::ImageSpec { image: id.to_owned(), ..Default::default() }),
         verbose,
@@ -64,7 +68,10 @@ pub(crate) async fn image(cri: &Cri, id: &str, verbose: bool) -> Result<Option<S
     lines.extend(image.repo_digests.iter().map(|name| format!("Digest: {name}")));
     lines.push(format!("Size: {}", human::size(image.size)));
     lines.extend(info_line(&answer.info));
-    Ok(Some(Shown { document: merge(json("Image", &image)?, answer.info)?, lines: escaped(lines) }))
+    Ok(Some(Rendered {
+        document: merge(json("Image", &image)?, answer.info)?,
+        lines: escaped(lines),
+    }))
 }
 
 /// Adds the runtime's additional information to the status: JSON objects as objects, other values as text.

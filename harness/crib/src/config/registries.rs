@@ -52,11 +52,11 @@ impl TryFrom<String> for MirrorUrl {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        text.parse().map(Self).map_err(said)
+        text.parse().map(Self).map_err(to_message)
     }
 }
 
-fn said(error: impl std::error::Error) -> String {
+fn to_message(error: impl std::error::Error) -> String {
     error.to_string()
 }
 
@@ -199,7 +199,7 @@ impl FromStr for MirrorFlag {
             text.split_once('=').ok_or("write HOST=URL, as in docker.io=http://127.0.0.1:5000")?;
         Ok(Self {
             host: HostName::try_from(host.to_owned())?.0,
-            mirror: url.parse().map_err(said)?,
+            mirror: url.parse().map_err(to_message)?,
         })
     }
 }
@@ -267,7 +267,7 @@ localhost:5000:
     #[case("=http://a", "is not a registry host")]
     #[case("docker.io=a", "is not the URL of a mirror")]
     fn mirror_flag_rejects_malformed_text(#[case] text: &str, #[case] want: &str) {
-        let said = text.parse::<MirrorFlag>().unwrap_err();
-        assert!(said.contains(want), "{said}");
+        let to_message = text.parse::<MirrorFlag>().unwrap_err();
+        assert!(to_message.contains(want), "{to_message}");
     }
 }

@@ -50,7 +50,7 @@ from pods to jobs.";
 
 /// The requested objects.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum RequestedObjects {
     /// All objects of these kinds.
     Lists(Vec<Resource>),
     /// Objects by name.
@@ -185,7 +185,7 @@ fn list(words: &str, objects: &[&Value]) -> Result<Vec<Resource>, String> {
 }
 
 /// Parses the arguments; `objects` are the objects of the runs.
-pub(crate) fn wanted(args: &[String], objects: &[&Value]) -> Result<Wanted, String> {
+pub(crate) fn requested(args: &[String], objects: &[&Value]) -> Result<RequestedObjects, String> {
     if args.iter().any(|arg| arg.contains('/')) {
         let mut all = Vec::new();
         for arg in args {
@@ -200,15 +200,15 @@ pub(crate) fn wanted(args: &[String], objects: &[&Value]) -> Result<Wanted, Stri
             let kinds = list(kind, objects)?;
             all.extend(kinds.into_iter().map(|kind| (kind, name.to_owned())));
         }
-        return Ok(Wanted::Named(all));
+        return Ok(RequestedObjects::Named(all));
     }
     let (kinds, names) = args.split_first().map_or(("", args), |(kinds, names)| (kinds, names));
     let kinds = list(kinds, objects)?;
     if names.is_empty() {
-        return Ok(Wanted::Lists(kinds));
+        return Ok(RequestedObjects::Lists(kinds));
     }
     let of_kind = |kind: Resource| names.iter().map(move |name| (kind.clone(), name.clone()));
-    Ok(Wanted::Named(kinds.into_iter().flat_map(of_kind).collect()))
+    Ok(RequestedObjects::Named(kinds.into_iter().flat_map(of_kind).collect()))
 }
 
 #[cfg(test)]
@@ -226,9 +226,13 @@ mod tests {
         let object = json!({
             "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"},
         });
-        let names = match wanted(&words(args), &[&object])? {
-            Wanted::Lists(kinds) => kinds.iter().map(Resource::plural_name).collect::<Vec<_>>(),
-            Wanted::Named(all) => all.iter().map(|(kind, name)| kind.named(name)).collect(),
+        let names = match requested(&words(args), &[&object])? {
+            RequestedObjects::Lists(kinds) => {
+                kinds.iter().map(Resource::plural_name).collect::<Vec<_>>()
+            }
+            RequestedObjects::Named(all) => {
+                all.iter().map(|(kind, name)| kind.named(name)).collect()
+            }
         };
         Ok(names.join(" "))
     }

@@ -79,14 +79,14 @@ pub enum NameError {
 
 /// The name of this process's run. Dropping it frees the name.
 #[derive(Debug)]
-pub struct TakenName {
+pub struct ReservedName {
     directory: PathBuf,
     path: PathBuf,
     /// Keeps the file locked.
     _file: File,
 }
 
-impl TakenName {
+impl ReservedName {
     /// Reserves a name for the run in this directory.
     pub fn take(directory: &Path, name: &RunName, run: &Path) -> Result<Self, NameError> {
         let failed =
@@ -111,7 +111,7 @@ impl TakenName {
     }
 }
 
-impl Drop for TakenName {
+impl Drop for ReservedName {
     fn drop(&mut self) {
         // The next reader removes a file that cannot be removed here.
         let _lock = lock(&self.directory);
@@ -188,16 +188,16 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let directory = temp.path().join("runs");
         let name: RunName = "web".parse().unwrap();
-        let taken = TakenName::take(&directory, &name, Path::new("/run/1")).unwrap();
+        let taken = ReservedName::take(&directory, &name, Path::new("/run/1")).unwrap();
         assert!(matches!(
-            TakenName::take(&directory, &name, Path::new("/run/2")),
+            ReservedName::take(&directory, &name, Path::new("/run/2")),
             Err(NameError::InUse { .. })
         ));
         let run = NamedRun { name: name.clone(), directory: "/run/1".into() };
         assert_eq!(named_runs(&directory).unwrap(), [run]);
         drop(taken);
         assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
-        drop(TakenName::take(&directory, &name, Path::new("/run/2")).unwrap());
+        drop(ReservedName::take(&directory, &name, Path::new("/run/2")).unwrap());
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         let name: RunName = "web".parse().unwrap();
         let endpoint = UnixEndpoint::at("/a".into());
         let entry = Entry::add(&directory, &endpoint).unwrap();
-        let taken = TakenName::take(&directory, &name, Path::new("/run/1")).unwrap();
+        let taken = ReservedName::take(&directory, &name, Path::new("/run/1")).unwrap();
         assert_eq!(endpoints(&directory).unwrap(), [endpoint]);
         drop(entry);
         assert_eq!(endpoints(&directory).unwrap(), []);

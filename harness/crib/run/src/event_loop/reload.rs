@@ -29,9 +29,9 @@ impl Loop {
             self.warn(problem);
         }
         let now = SystemClock.now();
-        let replaced = self.hub.set_others(inputs.objects.json(), now);
+        let replaced = self.hub.set_objects(inputs.objects.json(), now);
         replaced.warnings.into_iter().for_each(|warning| self.warn(warning));
-        self.print_messages(replaced.changed.iter().filter_map(change_of_data).collect());
+        self.print_notices(replaced.changed.iter().filter_map(change_of_data).collect());
         let images = archived_images::never_pulled(&inputs.pods, &inputs.workloads);
         for problem in archived_images::import(&self.socket, &images).await {
             self.warn(problem);
@@ -49,7 +49,7 @@ impl Loop {
         self.delete(|pod| ended.get(pod.uid()).copied(), Deletion::Forgotten);
         self.hub.update(&applied.updated);
         self.hub.create(applied.started, now);
-        self.print_messages(applied.messages);
+        self.print_notices(applied.messages);
         let names = inputs.workloads.iter().map(Workload::full_name).collect();
         let applied = self.manifest_workloads.apply(inputs.workloads, self.manager.controllers());
         self.hub.apply_workloads(&applied, now);
@@ -57,7 +57,7 @@ impl Loop {
             // The workloads' pods may mount claims.
             self.publish_objects();
         }
-        self.print_messages(applied.messages);
+        self.print_notices(applied.messages);
         self.rollouts.begin(names);
         // The controllers must observe a change that affects no pod, too.
         self.control(&reports, now);

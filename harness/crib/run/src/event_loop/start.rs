@@ -100,9 +100,9 @@ impl Loop {
         let seed = RandomState::new().hash_one(std::process::id());
         let examples = inputs.workloads.iter().map(Workload::example);
         let mut all_pods = pods.iter().cloned().chain(examples);
-        let wants_names = all_pods.any(|pod| dns::uses_cluster_dns(&pod));
+        let needs_dns = all_pods.any(|pod| dns::uses_cluster_dns(&pod));
         // With `--keep`, the DNS server ends before the pods, so they must not use it.
-        let opens = args.watch || !objects.all_services().is_empty() || wants_names && !args.keep;
+        let opens = args.watch || !objects.all_services().is_empty() || needs_dns && !args.keep;
         let images = archived_images::never_pulled(&pods, &inputs.workloads);
         let problems = archived_images::import(&root.socket(), &images).await;
         first_notes.extend(problems.iter().map(|problem| format!("warning: {problem}")));
@@ -129,7 +129,7 @@ impl Loop {
         let manager = Manager::new(cluster.store(), refused, starts, seed, directories);
         let mut manager =
             manager.map_err(|error| format!("failed to follow the store: {error}"))?;
-        drop(hub.set_others(objects.json(), now));
+        drop(hub.set_objects(objects.json(), now));
         hub.create_workloads(&inputs.workloads, now);
         let mut referred = hub.referred();
         referred.merge(pull_secrets.clone());
@@ -198,8 +198,8 @@ impl Loop {
             notes.at_start(&pods).into_iter().for_each(|line| printer.note(line));
         }
         first_notes.into_iter().for_each(|line| printer.note(line));
-        let messages = first.messages.into_iter().filter(|_| !args.quiet);
-        messages.chain(first.problems).for_each(|line| printer.note(line));
+        let notices = first.messages.into_iter().filter(|_| !args.quiet);
+        notices.chain(first.problems).for_each(|line| printer.note(line));
         let starting =
             match outside.background {
                 Some(background) => {

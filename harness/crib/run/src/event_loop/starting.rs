@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::Loop;
 use crate::processes::background::{Background, FAILED, STARTED};
 use crate::reports::Reports;
-use crate::started::{all_are_ready, all_have_started, one_cannot_run};
+use crate::started::{all_are_ready, all_have_started, any_cannot_run};
 
 /// The state until the pods have started.
 #[derive(Debug)]
@@ -16,15 +16,15 @@ pub(super) struct Starting {
     background: Background,
     /// The file for all later output.
     log: File,
-    starter_gone: mpsc::UnboundedReceiver<()>,
+    starter_exited: mpsc::UnboundedReceiver<()>,
     /// Whether to wait until the pods are ready (`--wait`).
     until_ready: bool,
 }
 
 impl Starting {
     pub(super) fn new(background: Background, log: File, until_ready: bool) -> io::Result<Self> {
-        let starter_gone = background.watch_starter()?;
-        Ok(Self { background, log, starter_gone, until_ready })
+        let starter_exited = background.watch_starter()?;
+        Ok(Self { background, log, starter_exited, until_ready })
     }
 }
 
@@ -37,7 +37,7 @@ impl Loop {
         let pods = self.hub.desired();
         let succeeded = match starting.until_ready {
             true => all_are_ready(pods, reports, |uid| self.manager.controllers().owns(uid)),
-            false => all_have_started(pods, reports).then(|| !one_cannot_run(reports)),
+            false => all_have_started(pods, reports).then(|| !any_cannot_run(reports)),
         };
         let Some(succeeded) = succeeded else {
             return;
@@ -54,9 +54,9 @@ impl Loop {
 }
 
 /// Returns if the command at the terminal ends before the pods have started; otherwise never returns. Cancel-safe.
-pub(super) async fn starter_gone(starting: &mut Option<Starting>) {
+pub(super) async fn starter_exited(starting: &mut Option<Starting>) {
     if let Some(starting) = starting
-        && starting.starter_gone.recv().await.is_some()
+        && starting.starter_exited.recv().await.is_some()
     {
         return;
     }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::Value;
 
-use crate::shown::{PodEnd, ShownPod};
+use crate::snapshot::{PodEnd, PodSnapshot};
 
 /// A pod that is or was in the store.
 pub(super) struct KnownPod {
@@ -23,7 +23,7 @@ pub(super) struct KnownPod {
     /// It was deleted, and none of its containers runs.
     is_over: bool,
     /// How it is shown.
-    pub(super) shown: Arc<ShownPod>,
+    pub(super) snapshot: Arc<PodSnapshot>,
 }
 
 /// Why a pod was deleted, which determines how it is shown after its removal.
@@ -40,7 +40,7 @@ pub(crate) enum Deletion {
 impl KnownPod {
     /// A new pod in the store.
     pub(super) fn new(object: Arc<Object>) -> Self {
-        let shown = Arc::new(ShownPod::of(&object.value));
+        let snapshot = Arc::new(PodSnapshot::of(&object.value));
         Self {
             object,
             status: None,
@@ -48,27 +48,27 @@ impl KnownPod {
             deletion: None,
             was_stopped: false,
             is_over: false,
-            shown,
+            snapshot,
         }
     }
 
     /// Sets the object to the store's latest version.
     pub(super) fn set(&mut self, object: Arc<Object>) {
-        let mut shown = match self.is_over {
-            true => ShownPod::of(&without_deletion(&object.value)),
-            false => ShownPod::of(&object.value),
+        let mut snapshot = match self.is_over {
+            true => PodSnapshot::of(&without_deletion(&object.value)),
+            false => PodSnapshot::of(&object.value),
         };
-        let has_ended = shown.has_ended() || self.is_over;
-        if self.was_stopped && has_ended && shown.phase != "Succeeded" {
-            shown.end = PodEnd::Stopped;
+        let has_ended = snapshot.has_ended() || self.is_over;
+        if self.was_stopped && has_ended && snapshot.phase != "Succeeded" {
+            snapshot.end = PodEnd::Stopped;
         }
-        self.shown = Arc::new(shown);
+        self.snapshot = Arc::new(snapshot);
         self.object = object;
     }
 
     /// Records the deletion.
     pub(super) fn delete(&mut self, deletion: Deletion, deleted: Deleted) {
-        self.was_stopped = !self.shown.has_ended() && deletion != Deletion::Refused;
+        self.was_stopped = !self.snapshot.has_ended() && deletion != Deletion::Refused;
         self.deletion = Some(deletion);
         self.is_in_store = !deleted.removed;
         self.set(deleted.object);
@@ -83,7 +83,7 @@ impl KnownPod {
 
     /// The end of its grace period, if it is terminating.
     pub(super) fn ends_at(&self) -> Option<Timestamp> {
-        match self.shown.end {
+        match self.snapshot.end {
             PodEnd::Ending(until) => Some(until),
             PodEnd::None | PodEnd::Stopped => None,
         }

@@ -91,8 +91,8 @@ fn ephemeral_container_stays_in_a_pod_whose_manifest_changes() {
     hub.add_ephemeral_container(&PodUid::new("u"), container()).unwrap();
     let again = hub.add_ephemeral_container(&PodUid::new("u"), container()).unwrap_err();
     assert!(again.contains("duplicate value"), "{again}");
-    let gone = hub.add_ephemeral_container(&PodUid::new("v"), container()).unwrap_err();
-    assert!(gone.contains("does not belong to this run"), "{gone}");
+    let error = hub.add_ephemeral_container(&PodUid::new("v"), container()).unwrap_err();
+    assert!(error.contains("does not belong to this run"), "{error}");
     let mut changed = pod("u").api().clone();
     changed.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
     hub.update(&[Pod::new(changed)]);
@@ -150,11 +150,11 @@ fn stopped_pods_keep_their_last_state() {
     ending.sort();
     assert_eq!(ending, [("default/runs".to_owned(), 10), ("default/surplus".to_owned(), 30)]);
     hub.observe(&phases(["Failed", "Succeeded", "Failed"], true));
-    let shown = hub.shown();
-    let mut ends: Vec<_> = shown.pods.iter().map(|pod| (pod.status(), pod.end)).collect();
+    let snapshot = hub.snapshot();
+    let mut ends: Vec<_> = snapshot.pods.iter().map(|pod| (pod.status(), pod.end)).collect();
     ends.sort_by_key(|(status, _)| *status);
     assert_eq!(ends, [("Stopped", PodEnd::Stopped), ("Succeeded", PodEnd::None)]);
-    assert_eq!((shown.removed, hub.ending().count()), (1, 0));
+    assert_eq!((snapshot.removed, hub.ending().count()), (1, 0));
 }
 
 #[test]
@@ -165,15 +165,15 @@ fn changed_manifest_changes_its_object() {
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "uid": value}, "data": {"k": value},
         })
     };
-    assert_eq!(hub.set_others(vec![map("1")], now()).changed, []);
+    assert_eq!(hub.set_objects(vec![map("1")], now()).changed, []);
     let before = hub.objects();
-    assert_eq!(hub.set_others(vec![map("2")], now()).changed.len(), 1);
+    assert_eq!(hub.set_objects(vec![map("2")], now()).changed.len(), 1);
     let data = hub.referred().config_map("default", "m").unwrap().data.clone();
     assert_eq!(data.unwrap()["k"], "2");
     let after = hub.objects();
     assert_eq!(after[0]["data"]["k"], "2");
     assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
-    drop(hub.set_others(Vec::new(), now()));
+    drop(hub.set_objects(Vec::new(), now()));
     assert_eq!(hub.objects(), [json!(null); 0]);
 }
 
@@ -189,9 +189,9 @@ fn immutable_objects_stay_with_a_warning(#[case] changed: Value) {
     };
     let first = json!({"immutable": true, "data": {"k": "MQ=="}});
     let both = |rest: &Value| vec![named("ConfigMap", rest), named("Secret", rest)];
-    assert_eq!(hub.set_others(both(&first), now()).warnings, [""; 0]);
+    assert_eq!(hub.set_objects(both(&first), now()).warnings, [""; 0]);
     let before = hub.referred();
-    let replaced = hub.set_others(both(&changed), now());
+    let replaced = hub.set_objects(both(&changed), now());
     assert_eq!(
         replaced.warnings,
         [
@@ -202,8 +202,8 @@ fn immutable_objects_stay_with_a_warning(#[case] changed: Value) {
     assert_eq!(replaced.changed, []);
     assert_eq!(hub.referred(), before);
     // It can be removed, and then created with other content.
-    drop(hub.set_others(Vec::new(), now()));
-    assert_eq!(hub.set_others(both(&changed), now()).warnings, [""; 0]);
+    drop(hub.set_objects(Vec::new(), now()));
+    assert_eq!(hub.set_objects(both(&changed), now()).warnings, [""; 0]);
     assert_ne!(hub.referred(), before);
 }
 
@@ -220,7 +220,7 @@ fn changed_workloads_are_written_to_the_store() {
         assert_eq!(parsed.problems, []);
         parsed.workloads.into_iter().next().unwrap()
     };
-    let shown = |hub: &Hub| -> Vec<String> {
+    let snapshot = |hub: &Hub| -> Vec<String> {
         let of = |object: &Value| {
             let uid = object["metadata"]["uid"].as_str().unwrap();
             format!("{uid} {}", object["spec"]["replicas"])
@@ -230,12 +230,12 @@ fn changed_workloads_are_written_to_the_store() {
     hub.create_workloads(&[set(1, "u")], now());
     let updated = Applied { updated: vec![set(3, "u")], ..Applied::default() };
     hub.apply_workloads(&updated, now());
-    assert_eq!(shown(&hub), ["u 3"]);
+    assert_eq!(snapshot(&hub), ["u 3"]);
     let ended = vec![(set(3, "u"), "replaced")];
     let replaced = Applied { ended, started: vec![set(2, "v")], ..Applied::default() };
     hub.apply_workloads(&replaced, now());
-    assert_eq!(shown(&hub), ["v 2"]);
+    assert_eq!(snapshot(&hub), ["v 2"]);
     let ended = vec![(set(2, "v"), "removed")];
     hub.apply_workloads(&Applied { ended, ..Applied::default() }, now());
-    assert_eq!(shown(&hub), [""; 0]);
+    assert_eq!(snapshot(&hub), [""; 0]);
 }

@@ -20,9 +20,9 @@ pub(crate) fn leave_out(
     workloads: &mut [Workload],
     objects: &mut ObjectMap,
 ) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut warnings = Vec::new();
     let mut without = |owner: &str, left_out: Vec<String>| {
-        said.extend(left_out.into_iter().map(|left_out| {
+        warnings.extend(left_out.into_iter().map(|left_out| {
             format!(
                 "{owner}: {left_out} from ConfigMap {ROOT_CA}: it holds the CA of a cluster's API server, and crib run has no API server"
             )
@@ -56,12 +56,12 @@ pub(crate) fn leave_out(
             claim.metadata.namespace.as_deref().unwrap_or("default"),
             claim.metadata.name.as_deref().unwrap_or_default(),
         );
-        said.push(format!(
+        warnings.push(format!(
             "persistentvolumeclaim {namespace}/{name} is treated as unbound: a cluster bound it to PersistentVolume {volume}, which is not in the manifests"
         ));
         objects.insert_persistent_volume_claim(unbound);
     }
-    said
+    warnings
 }
 
 /// Makes references of a pod to the certificate optional. Returns descriptions of the volumes and variables that do without it.
@@ -77,9 +77,9 @@ fn without_root_ca(spec: &mut PodSpec) -> Vec<String> {
             if name == ROOT_CA && *optional != Some(true) {
                 *optional = Some(true);
                 files.extend(paths(items.as_deref()).map(|path| (volume.name.clone(), path)));
-                let said = format!("volume {} gets no file", volume.name);
-                if !left_out.contains(&said) {
-                    left_out.push(said);
+                let warning = format!("volume {} gets no file", volume.name);
+                if !left_out.contains(&warning) {
+                    left_out.push(warning);
                 }
             }
         }
@@ -181,8 +181,8 @@ mod tests {
                 "spec": {"containers": [], "volumes": [{"name": "own", "emptyDir": {}}, source]},
             });
             let mut pods = [Pod::new(serde_json::from_value(pod).unwrap()).with_origin("p.yaml")];
-            let said = leave_out(&mut pods, &mut [], &mut objects);
-            assert_eq!(said.len(), usize::from(is_left_out));
+            let warnings = leave_out(&mut pods, &mut [], &mut objects);
+            assert_eq!(warnings.len(), usize::from(is_left_out));
             assert_eq!(pods[0].origin(), "p.yaml");
             let missing = agent::pod_spec::references::missing(&pods[0], &objects);
             assert_eq!(missing.is_empty(), map == ROOT_CA, "{missing:?}");
@@ -218,14 +218,15 @@ mod tests {
         });
         let mut pods = [Pod::new(serde_json::from_value(pod).unwrap())];
         let mut objects = ObjectMap::default();
-        let said = leave_out(&mut pods, &mut [], &mut objects);
+        let warnings = leave_out(&mut pods, &mut [], &mut objects);
         let expected = [
             "pod default/p: volume ca gets no file",
             "pod default/p: volume renamed gets no file",
             "pod default/p: variable CA of container main gets no value",
             "pod default/p: container init gets no variables",
         ];
-        let heads = said.iter().map(|said| said.split(" from ConfigMap ").next().unwrap());
+        let heads =
+            warnings.iter().map(|warning| warning.split(" from ConfigMap ").next().unwrap());
         assert_eq!(heads.collect::<Vec<_>>(), expected);
         let missing = agent::pod_spec::references::missing(&pods[0], &objects);
         assert_eq!(missing, [""; 0]);
@@ -250,8 +251,8 @@ mod tests {
             let volume = json!({"metadata": {"name": name}});
             objects.insert_persistent_volume(serde_json::from_value(volume).unwrap());
         }
-        let said = leave_out(&mut [], &mut [], &mut objects);
-        assert_eq!(said.len(), usize::from(is_new));
+        let warnings = leave_out(&mut [], &mut [], &mut objects);
+        assert_eq!(warnings.len(), usize::from(is_new));
         let claim = objects.persistent_volume_claim("default", "data").unwrap();
         let spec = claim.spec.clone().unwrap();
         assert_eq!(spec.volume_name.is_none(), is_new);

@@ -173,7 +173,7 @@ fn read_all(paths: &[PathBuf], how: ManifestArgs, empty: Empty) -> Result<Inputs
     refusable.extend(claims::warnings(&inputs.claims, &inputs.objects));
     refusable.extend(services::warnings(&inputs.objects));
     if strict && !refusable.is_empty() {
-        let refused = refusable.iter().map(|said| format!("--strict: {said}"));
+        let refused = refusable.iter().map(|message| format!("--strict: {message}"));
         return Err(refused.collect());
     }
     if !strict {
@@ -250,14 +250,14 @@ fn read_manifests(path: &Path, empty: Empty, texts: &mut Texts) -> Result<(), St
             "{url}: URLs are not supported, because their content can change: download the manifest, review it, and run the file"
         ));
     }
-    let said =
+    let read_error =
         |error: std::io::Error| format!("failed to read the manifest {}: {error}", path.display());
-    if !path.metadata().map_err(said)?.is_dir() {
+    if !path.metadata().map_err(read_error)?.is_dir() {
         return texts.add(text_of(path)?);
     }
     let mut files = Vec::new();
-    for entry in path.read_dir().map_err(said)? {
-        let file = entry.map_err(said)?.path();
+    for entry in path.read_dir().map_err(read_error)? {
+        let file = entry.map_err(read_error)?.path();
         if is_manifest(&file) && file.is_file() {
             files.push(file);
         }

@@ -53,7 +53,7 @@ mod tests {
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux]}]}]}}}",
         None
     )]
-    fn fields_that_name_other_nodes_are_told(#[case] spec: &str, #[case] expected: Option<&str>) {
+    fn fields_with_other_nodes_are_reported(#[case] spec: &str, #[case] expected: Option<&str>) {
         let spec = [spec, "containers: [{name: c, image: i}]"];
         let spec = spec.map(str::to_owned).into_iter().filter(|part| !part.is_empty());
         let spec: Vec<String> = spec.collect();

@@ -2,7 +2,7 @@
 
 use agent::{ContainerPhase, Event, PodReport, Transition};
 use compact::Map;
-use crib_base::terminal_text::tame;
+use crib_base::terminal_text::escape_keeping_colours;
 use harness::cri_log::Line;
 
 use crate::output::colour::{Colour, paint};
@@ -23,7 +23,7 @@ pub(crate) struct Prefixes {
 
 impl Prefixes {
     /// Prefixes of equal width, with a colour for each container in the given order. Namespaces are shown if there are several.
-    /// With `terminal`, the lines are escaped, see [`tame`].
+    /// With `terminal`, the lines are escaped, see [`escape_keeping_colours`].
     pub(crate) fn new(labels: &[Label], coloured: bool, terminal: bool) -> Self {
         let namespace = |label: &Label| label.pod.split('/').next().unwrap_or_default().to_owned();
         let first = labels.first().map(namespace).unwrap_or_default();
@@ -67,7 +67,8 @@ impl Prefixes {
             None => self.later(label),
         };
         // The line's colours must not affect the following output.
-        let shown = if self.terminal { tame(&line.text) } else { line.text.clone() };
+        let shown =
+            if self.terminal { escape_keeping_colours(&line.text) } else { line.text.clone() };
         let is_coloured = (self.coloured || self.terminal) && shown.contains('\x1b');
         let reset = if is_coloured { "\x1b[0m" } else { "" };
         format!("{prefix} {shown}{reset}\n")
@@ -85,12 +86,12 @@ pub(crate) fn is_unremarkable(transition: &Transition) -> bool {
 /// The message of a failed CRI call without the prefix of gRPC errors in Go.
 pub(crate) fn without_call(message: &str) -> &str {
     let call = message.strip_prefix("rpc error: code = ");
-    call.and_then(|call| call.split_once(" desc = ")).map_or(message, |(_, said)| said)
+    call.and_then(|call| call.split_once(" desc = ")).map_or(message, |(_, message)| message)
 }
 
 /// A transition as a line. Omits the reason for waiting after a failure, which a note contains.
 pub(crate) fn transition(transition: &Transition) -> String {
-    let who = match &transition.container {
+    let subject = match &transition.container {
         Some(container) => format!("{} {container}", transition.pod),
         None => transition.pod.clone(),
     };
@@ -104,11 +105,11 @@ pub(crate) fn transition(transition: &Transition) -> String {
     };
     let (from, to) = (&transition.from, &transition.to);
     let arrow = if from.is_empty() { "" } else { " → " };
-    format!("{who}: {from}{arrow}{to}{code}{cause}")
+    format!("{subject}: {from}{arrow}{to}{code}{cause}")
 }
 
 /// Whether an event contains information that no transition or note contains, and occurs for the first time.
-pub(crate) fn is_told_by_event_alone(event: &Event) -> bool {
+pub(crate) fn is_only_event(event: &Event) -> bool {
     let alone = matches!(
         event.reason.as_str(),
         "Unhealthy"
@@ -183,12 +184,12 @@ fn failure(pod: &PodReport) -> String {
         }))
         .collect();
     // The kubelet's eviction messages end with a full stop and a space.
-    let said = |text: &Option<String>| {
+    let trimmed = |text: &Option<String>| {
         let text = text.as_deref().unwrap_or_default();
         let text = text.trim().trim_end_matches('.').to_owned();
         Some(text).filter(|text| !text.is_empty())
     };
-    let (reason, message) = (said(&pod.status.reason), said(&pod.status.message));
+    let (reason, message) = (trimmed(&pod.status.reason), trimmed(&pod.status.message));
     let own: Vec<String> = reason.into_iter().chain(message).collect();
     let own = (!own.is_empty()).then(|| own.join(": "));
     let why: Vec<String> = own.into_iter().chain(why).collect();

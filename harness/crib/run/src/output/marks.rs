@@ -14,7 +14,7 @@ use api::pod::ContainerKind;
 
 use crate::output::colour::{Colour, paint};
 use crate::reports::{is_failure_reason, is_refused};
-use crate::shown::{PodEnd, ShownPod};
+use crate::snapshot::{PodEnd, PodSnapshot};
 
 /// One cycle of the spinner for waiting pods and containers in the live view.
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -32,7 +32,7 @@ pub(crate) enum Mark {
 
 impl Mark {
     /// The mark of a pod; the agent may no longer have a report of it. A pod that was deleted before it ran is waiting, not done.
-    pub(crate) fn of_pod(pod: &ShownPod, report: Option<&PodReport>) -> Self {
+    pub(crate) fn of_pod(pod: &PodSnapshot, report: Option<&PodReport>) -> Self {
         let containers = || report.iter().flat_map(|report| &report.containers);
         let retries =
             || containers().any(|container| Self::of_container(container) == Self::Retrying);
@@ -111,7 +111,7 @@ mod tests {
     fn mark(phase: &str, finished: bool, one: Option<ContainerReport>, end: PodEnd) -> Mark {
         let report =
             PodReport { finished, containers: one.into_iter().collect(), ..pod("a", phase) };
-        Mark::of_pod(&ShownPod { end, ..shown_pod(&report) }, Some(&report))
+        Mark::of_pod(&PodSnapshot { end, ..shown_pod(&report) }, Some(&report))
     }
 
     const LATER: PodEnd = PodEnd::Ending(jiff::Timestamp::MAX);

@@ -16,14 +16,14 @@ pub(crate) struct Notes {
     until: String,
     /// Pods with restartPolicy Never.
     once: Set<PodUid>,
-    said: Set<(PodUid, String, String)>,
+    printed: Set<(PodUid, String, String)>,
 }
 
 impl Notes {
     /// Nothing was printed about `pods` yet. `timeout` is the value of `--timeout`.
     pub(crate) fn new(timeout: Option<Duration>, pods: &[Pod]) -> Self {
         let until = if timeout.is_some() { "until --timeout or Ctrl-C" } else { "until Ctrl-C" };
-        let mut notes = Self { until: until.to_owned(), once: Set::new(), said: Set::new() };
+        let mut notes = Self { until: until.to_owned(), once: Set::new(), printed: Set::new() };
         notes.add(pods);
         notes
     }
@@ -73,7 +73,7 @@ impl Notes {
                     &container.reason
                 };
                 let key = (pod.uid.clone(), container.name.clone(), reason.to_owned());
-                if waits && self.said.insert(key) {
+                if waits && self.printed.insert(key) {
                     lines.push(self.trouble(pod, container));
                 }
             }

@@ -16,7 +16,7 @@ use cluster::controllers::JobResult;
 use crib_base::args::Output;
 use crib_base::exit::Exit;
 use crib_base::logging::no_color;
-use crib_base::terminal_text::{plain, tame};
+use crib_base::terminal_text::{escape_keeping_colours, plain};
 use harness::cri_log::Line;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::{OwnedSemaphorePermit, mpsc as tokio_mpsc, oneshot};
@@ -27,7 +27,7 @@ use crate::output::lines;
 use crate::output::screen::Screen;
 use crate::output::view::{self, Frame};
 use crate::reports::Reports;
-use crate::shown::Shown;
+use crate::snapshot::RunSnapshot;
 
 /// The interval at which the live view is drawn.
 const FRAME: Duration = Duration::from_millis(100);
@@ -70,7 +70,7 @@ pub(crate) struct State {
     /// The agent's reports of all pods.
     pub(crate) reports: Arc<Reports>,
     /// The view of the pods.
-    pub(crate) shown: Shown,
+    pub(crate) snapshot: RunSnapshot,
 }
 
 /// The style of the output.
@@ -99,7 +99,7 @@ impl Style {
     }
 
     fn shows(&self, event: &Event) -> bool {
-        self.events || (!self.quiet && lines::is_told_by_event_alone(event))
+        self.events || (!self.quiet && lines::is_only_event(event))
     }
 
     fn of(output: Output, quiet: bool, out: bool, err: bool, dumb: bool, no_color: bool) -> Self {
@@ -291,8 +291,9 @@ impl Thread {
         let frame = self.frame(Some(self.tick));
         if let Some(live) = &mut self.live {
             let size = Screen::size();
-            let picture = view::picture(&self.state.shown, &self.state.reports, frame, size);
-            let picture: Vec<String> = picture.iter().map(|line| tame(line)).collect();
+            let picture = view::picture(&self.state.snapshot, &self.state.reports, frame, size);
+            let picture: Vec<String> =
+                picture.iter().map(|line| escape_keeping_colours(line)).collect();
             live.draw(&picture, size);
             self.drawn = Instant::now();
         }
@@ -318,9 +319,9 @@ impl Thread {
 
     /// Prints the state of all pods as plain lines.
     fn table(&mut self) {
-        let State { reports, shown } = &self.state;
-        for line in view::table(shown, reports, self.frame(None)) {
-            self.styled_err(&tame(&line));
+        let State { reports, snapshot } = &self.state;
+        for line in view::table(snapshot, reports, self.frame(None)) {
+            self.styled_err(&escape_keeping_colours(&line));
         }
     }
 

@@ -7,7 +7,7 @@ use crib_base::waiting;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::shown::{PodEnd, Shown, ShownPod};
+use crate::snapshot::{PodEnd, PodSnapshot, RunSnapshot};
 
 /// The workloads that a change of the manifests may have changed.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ struct Progress {
 
 impl Progress {
     /// `None` for a kind without rollouts.
-    fn of(workload: &Workload, status: &Value, pods: &[&ShownPod]) -> Option<Self> {
+    fn of(workload: &Workload, status: &Value, pods: &[&PodSnapshot]) -> Option<Self> {
         let count = |field: &str| number(status, &format!("/{field}"));
         let object = workload.json();
         let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
@@ -52,9 +52,9 @@ impl Progress {
             ],
             _ => return None,
         };
-        let ends = |pod: &&&ShownPod| matches!(pod.end, PodEnd::Ending(_));
+        let ends = |pod: &&&PodSnapshot| matches!(pod.end, PodEnd::Ending(_));
         let ending = pods.iter().filter(ends).map(|pod| pod.full_name());
-        let is_unready = |pod: &&&ShownPod| pod.summary.ready < pod.summary.containers;
+        let is_unready = |pod: &&&PodSnapshot| pod.summary.ready < pod.summary.containers;
         let unready = pods.iter().filter(|pod| !ends(pod)).filter(is_unready);
         let unready = unready.map(|pod| format!("{} ({})", pod.full_name(), pod.status()));
         let (ending, unready) = (ending.collect(), unready.collect());
@@ -69,7 +69,7 @@ impl Progress {
             && self.unready.is_empty()
     }
 
-    fn sentence(&self, name: &str, pods: &[&ShownPod], now: Timestamp) -> String {
+    fn sentence(&self, name: &str, pods: &[&PodSnapshot], now: Timestamp) -> String {
         let Self { wanted, updated, ready, .. } = self;
         let counts = format!("{name}: {updated} of {wanted} pods updated, {ready} ready");
         let ending: Vec<(String, Timestamp)> = pods
@@ -104,12 +104,12 @@ impl Rollouts {
     pub(crate) fn on_statuses<'w>(
         &mut self,
         statuses: impl Iterator<Item = (&'w Workload, Value)>,
-        shown: &Shown,
-        owner: impl Fn(&ShownPod) -> Option<String>,
+        snapshot: &RunSnapshot,
+        owner: impl Fn(&PodSnapshot) -> Option<String>,
         now: Timestamp,
     ) -> Vec<String> {
-        let mut pods: Map<String, Vec<&ShownPod>> = Map::new();
-        for pod in &shown.pods {
+        let mut pods: Map<String, Vec<&PodSnapshot>> = Map::new();
+        for pod in &snapshot.pods {
             if let Some(name) = owner(pod) {
                 pods.entry(name).or_default().push(pod);
             }
@@ -117,7 +117,7 @@ impl Rollouts {
         let (mut lines, mut before) = (Vec::new(), std::mem::take(&mut self.all));
         for (workload, status) in statuses {
             let name = workload.full_name();
-            let Some(said) = before.remove(&name) else {
+            let Some(last) = before.remove(&name) else {
                 continue;
             };
             let own = pods.remove(&name).unwrap_or_default();
@@ -125,8 +125,8 @@ impl Rollouts {
                 continue;
             };
             // An unchanged workload is complete from the start, so it needs no message.
-            let is_new = said.as_ref() != Some(&progress);
-            if is_new && (said.is_some() || !progress.is_complete()) {
+            let is_new = last.as_ref() != Some(&progress);
+            if is_new && (last.is_some() || !progress.is_complete()) {
                 lines.push(progress.sentence(&name, &own, now));
             }
             if !progress.is_complete() {
@@ -147,13 +147,13 @@ mod tests {
     use super::*;
 
     /// A pod of the Deployment with a STATUS; a terminating pod has 9 s left.
-    fn pod(name: &str, status: &str) -> Arc<ShownPod> {
+    fn pod(name: &str, status: &str) -> Arc<PodSnapshot> {
         let end = (status == "Terminating").then_some("1970-01-01T00:00:09Z");
         let (phase, ready) = match status {
             "Running" | "Terminating" => ("Running", true),
             _ => ("Pending", false),
         };
-        Arc::new(ShownPod::of(&json!({
+        Arc::new(PodSnapshot::of(&json!({
             "metadata": {"name": name, "namespace": "default", "uid": name, "deletionTimestamp": end},
             "spec": {"containers": [{"name": "c"}]},
             "status": {"phase": phase, "containerStatuses": [{
@@ -164,52 +164,52 @@ mod tests {
     }
 
     #[test]
-    fn rollout_is_told_step_by_step_until_it_is_complete() {
+    fn rollout_is_reported_step_by_step_until_complete() {
         let text = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 2\n  \
                     selector: {matchLabels: {a: b}}\n  template:\n    metadata: {labels: {a: b}}\n    \
                     spec: {containers: [{name: c, image: i}]}\n";
         let workload = parse("m.yaml", text, Strictness::Strict).workloads.remove(0);
         let mut rollouts = Rollouts::default();
-        let mut told = |updated: i64, ready: i64, pods: &[(&str, &str)]| {
+        let mut progress = |updated: i64, ready: i64, pods: &[(&str, &str)]| {
             let replicas = pods.iter().filter(|(_, status)| *status != "Terminating").count();
             let status = json!({
                 "replicas": replicas, "updatedReplicas": updated, "readyReplicas": ready,
             });
             let pods = pods.iter().map(|(name, status)| pod(name, status)).collect();
-            let shown = Shown { pods, ..Shown::default() };
-            let owner = |_: &ShownPod| Some("deployment default/web".to_owned());
+            let snapshot = RunSnapshot { pods, ..RunSnapshot::default() };
+            let owner = |_: &PodSnapshot| Some("deployment default/web".to_owned());
             let statuses = std::iter::once((&workload, status));
             if updated < 0 {
                 rollouts.begin(Set::from(["deployment default/web".to_owned()]));
                 return vec![];
             }
-            rollouts.on_statuses(statuses, &shown, owner, Timestamp::UNIX_EPOCH)
+            rollouts.on_statuses(statuses, &snapshot, owner, Timestamp::UNIX_EPOCH)
         };
         let done = [("a", "Running"), ("b", "Running")];
-        assert_eq!(told(0, 2, &done), Vec::<String>::new(), "nothing has begun");
-        told(-1, 0, &[]);
+        assert_eq!(progress(0, 2, &done), Vec::<String>::new(), "nothing has begun");
+        progress(-1, 0, &[]);
         let creating = [("a", "Running"), ("b", "Running"), ("c", "ContainerCreating")];
         assert_eq!(
-            told(1, 2, &creating),
+            progress(1, 2, &creating),
             [
                 "deployment default/web: 1 of 2 pods updated, 2 ready, waiting for pod default/c (ContainerCreating) to be ready"
             ]
         );
-        assert_eq!(told(1, 2, &creating), Vec::<String>::new(), "it was told");
+        assert_eq!(progress(1, 2, &creating), Vec::<String>::new(), "it was told");
         let both = [("a", "Running"), ("b", "Running"), ("c", "Running")];
-        let old = told(2, 3, &both);
+        let old = progress(2, 3, &both);
         assert_eq!(old, ["deployment default/web: 2 of 2 pods updated, 3 ready"]);
         let ending = [("a", "Terminating"), ("b", "Running"), ("c", "Running")];
         assert_eq!(
-            told(2, 2, &ending),
+            progress(2, 2, &ending),
             [
                 "deployment default/web: 2 of 2 pods updated, 2 ready, waiting for pod default/a (9 s left) to end"
             ]
         );
         assert_eq!(
-            told(2, 2, &done),
+            progress(2, 2, &done),
             ["deployment default/web: 2 of 2 pods updated, 2 ready: rolled out"]
         );
-        assert_eq!(told(0, 0, &done), Vec::<String>::new(), "it is complete");
+        assert_eq!(progress(0, 0, &done), Vec::<String>::new(), "it is complete");
     }
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::output::lines::without_call;
 use crate::output::marks::Mark;
-use crate::shown::{PodEnd, ShownPod};
+use crate::snapshot::{PodEnd, PodSnapshot};
 
 /// A row. Its texts contain no newlines or control characters.
 pub(crate) struct Row {
@@ -23,7 +23,7 @@ pub(crate) struct Row {
 }
 
 /// The row of a pod: READY and STATUS of `kubectl get pods`, and RESTARTS and AGE if they are informative.
-pub(crate) fn pod_row(pod: &ShownPod, report: Option<&PodReport>, now: Timestamp) -> Row {
+pub(crate) fn pod_row(pod: &PodSnapshot, report: Option<&PodReport>, now: Timestamp) -> Row {
     let mut notes = Vec::new();
     if !pod.reason.is_empty() && pod.reason != pod.status() {
         notes.push(one_line(&pod.reason));

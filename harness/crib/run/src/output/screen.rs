@@ -19,11 +19,11 @@ const UNKNOWN: Size = Size { columns: 80, rows: 24 };
 /// The picture on the terminal.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
-    drawn: Option<Drawn>,
+    drawn: Option<DrawnFrame>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Drawn {
+struct DrawnFrame {
     /// The size of the terminal when the picture was drawn.
     size: Size,
     /// The number of rows from the cursor down that earlier pictures have used; these rows exist without scrolling.
@@ -47,7 +47,7 @@ impl Screen {
         // A terminal remembers which rows a new width has wrapped, even after they are overwritten, so they are cleared first.
         let resized = self.drawn.is_some_and(|drawn| drawn.size != size);
         let clear = if resized { CLEAR } else { "" };
-        self.drawn = Some(Drawn { size, rows: there.max(lines.len()) });
+        self.drawn = Some(DrawnFrame { size, rows: there.max(lines.len()) });
         write(&(clear.to_owned() + &room(there, lines.len()) + &picture(lines)));
     }
 

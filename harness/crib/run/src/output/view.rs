@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::output::marks::Mark;
 use crate::output::rows::{Row, container_row, duration, pod_row};
 use crate::reports::Reports;
-use crate::shown::{Shown, ShownPod};
+use crate::snapshot::{PodSnapshot, RunSnapshot};
 
 /// The minimum width of a name.
 const NAME: usize = 8;
@@ -40,39 +40,44 @@ pub(crate) struct Frame {
 }
 
 /// A pod, and the agent's report of it.
-type Pod<'s> = (&'s ShownPod, Option<&'s PodReport>);
+type Pod<'s> = (&'s PodSnapshot, Option<&'s PodReport>);
 
 /// All pods and containers, sorted by pod name.
-pub(crate) fn table(shown: &Shown, reports: &Reports, frame: Frame) -> Vec<String> {
+pub(crate) fn table(snapshot: &RunSnapshot, reports: &Reports, frame: Frame) -> Vec<String> {
     let mut rows = Vec::new();
-    for pod in by_name(shown, reports) {
+    for pod in by_name(snapshot, reports) {
         rows.extend(rows_of(pod, frame.now));
     }
     let mut lines = lay_out(&rows, frame, None);
-    lines.extend(removed(shown));
+    lines.extend(removed(snapshot));
     lines
 }
 
 /// The rows that fit a terminal with one row left for output: all pods, with the containers for which there is space; or else the
 /// pods for which there is space, and the number of others. Pods that run come before pods that have finished.
-pub(crate) fn picture(shown: &Shown, reports: &Reports, frame: Frame, size: Size) -> Vec<String> {
+pub(crate) fn picture(
+    snapshot: &RunSnapshot,
+    reports: &Reports,
+    frame: Frame,
+    size: Size,
+) -> Vec<String> {
     let height = size.rows.saturating_sub(1).max(1);
-    if shown.pods.is_empty() {
+    if snapshot.pods.is_empty() {
         let mark = Mark::Waiting.sign(frame.tick, frame.colour);
-        let waits = next_job(shown, frame.now)
+        let waits = next_job(snapshot, frame.now)
             .unwrap_or_else(|| format!("starting  {}", duration(frame.elapsed)));
         let waits = shorten_end(&waits, size.columns.saturating_sub("● ".chars().count()));
         let mut lines = vec![format!("{mark} {waits}")];
-        lines.extend(removed(shown).map(|line| shorten_end(&line, size.columns)));
+        lines.extend(removed(snapshot).map(|line| shorten_end(&line, size.columns)));
         lines.truncate(height);
         return lines;
     }
-    let mut last: Vec<String> = removed(shown).into_iter().collect();
-    last.extend(next_job(shown, frame.now).map(|waits| format!("… {waits}")));
+    let mut last: Vec<String> = removed(snapshot).into_iter().collect();
+    last.extend(next_job(snapshot, frame.now).map(|waits| format!("… {waits}")));
     // Lines about removed pods and the next Job are omitted if the pods need the space.
-    last.truncate(height.saturating_sub(shown.pods.len()));
+    last.truncate(height.saturating_sub(snapshot.pods.len()));
     let height = height - last.len();
-    let pods = by_name(shown, reports);
+    let pods = by_name(snapshot, reports);
     // The last line shows the number of omitted pods.
     let count = if pods.len() <= height { pods.len() } else { height - 1 };
     let mut urgent: Vec<Pod<'_>> = pods.clone();
@@ -93,8 +98,8 @@ pub(crate) fn picture(shown: &Shown, reports: &Reports, frame: Frame, size: Size
     let mut rows = Vec::new();
     for pod in pods.into_iter().filter(|(pod, _)| chosen.contains(&pod.uid)) {
         let all = rows_of(pod, frame.now);
-        let shown = if unfolded.contains(&pod.0.uid) { all.len() } else { 1 };
-        rows.extend(all.into_iter().take(shown));
+        let count = if unfolded.contains(&pod.0.uid) { all.len() } else { 1 };
+        rows.extend(all.into_iter().take(count));
     }
     let mut lines = lay_out(&rows, frame, Some(size.columns));
     if !hidden.is_empty() {
@@ -113,9 +118,9 @@ fn rows_of((pod, report): Pod<'_>, now: Timestamp) -> Vec<Row> {
 }
 
 /// Pods of the same name are sorted by creation.
-fn by_name<'s>(shown: &'s Shown, reports: &'s Reports) -> Vec<Pod<'s>> {
-    let with_report = |pod: &'s std::sync::Arc<ShownPod>| (&**pod, reports.get(&pod.uid));
-    let mut pods: Vec<Pod<'s>> = shown.pods.iter().map(with_report).collect();
+fn by_name<'s>(snapshot: &'s RunSnapshot, reports: &'s Reports) -> Vec<Pod<'s>> {
+    let with_report = |pod: &'s std::sync::Arc<PodSnapshot>| (&**pod, reports.get(&pod.uid));
+    let mut pods: Vec<Pod<'s>> = snapshot.pods.iter().map(with_report).collect();
     compact::sort_by_key(&mut pods, |(pod, _)| (&pod.namespace, &pod.name, pod.created));
     pods
 }
@@ -132,8 +137,8 @@ fn more(hidden: &[Pod<'_>]) -> String {
 }
 
 /// The number of pods that were removed during the run.
-fn removed(shown: &Shown) -> Option<String> {
-    match shown.removed {
+fn removed(snapshot: &RunSnapshot) -> Option<String> {
+    match snapshot.removed {
         0 => None,
         1 => Some("… 1 pod ended and was removed".to_owned()),
         count => Some(format!("… {count} pods ended and were removed")),
@@ -141,8 +146,8 @@ fn removed(shown: &Shown) -> Option<String> {
 }
 
 /// The time until a CronJob starts its next Job.
-fn next_job(shown: &Shown, now: Timestamp) -> Option<String> {
-    let (name, at) = shown.next_job.as_ref().filter(|(_, at)| *at > now)?;
+fn next_job(snapshot: &RunSnapshot, now: Timestamp) -> Option<String> {
+    let (name, at) = snapshot.next_job.as_ref().filter(|(_, at)| *at > now)?;
     Some(format!("{name} starts its next Job in {}", age(now, *at)))
 }
 

@@ -48,7 +48,7 @@ pub(crate) enum DaemonError {
     #[error("failed to start the runtime")]
     Spawn(#[source] io::Error),
     /// It exited before it was ready.
-    #[error("the runtime could not start ({status}){}", said(.log))]
+    #[error("the runtime could not start ({status}){}", log_suffix(.log))]
     Ended {
         /// Its exit status.
         status: ExitStatus,
@@ -56,7 +56,7 @@ pub(crate) enum DaemonError {
         log: Vec<String>,
     },
     /// It exited with an error after it was asked to end.
-    #[error("the runtime did not shut down cleanly ({status}){}", said(.log))]
+    #[error("the runtime did not shut down cleanly ({status}){}", log_suffix(.log))]
     Unclean {
         /// Its exit status.
         status: ExitStatus,
@@ -64,13 +64,13 @@ pub(crate) enum DaemonError {
         log: Vec<String>,
     },
     /// It was not ready in time.
-    #[error("the runtime did not start within {} s{}", START.as_secs(), said(.log))]
+    #[error("the runtime did not start within {} s{}", START.as_secs(), log_suffix(.log))]
     Silent {
         /// Its last lines.
         log: Vec<String>,
     },
     /// It did not exit in time and was killed.
-    #[error("the runtime did not end within {} s and was killed{}", STOP.as_secs(), said(.log))]
+    #[error("the runtime did not end within {} s and was killed{}", STOP.as_secs(), log_suffix(.log))]
     Hung {
         /// Its last lines.
         log: Vec<String>,
@@ -84,7 +84,7 @@ pub(crate) enum DaemonError {
 }
 
 /// The last lines of a log as the end of a message.
-fn said(log: &[String]) -> String {
+fn log_suffix(log: &[String]) -> String {
     log.iter().map(|line| format!("\n  {line}")).collect()
 }
 
@@ -153,7 +153,10 @@ impl Daemon {
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
         };
-        format!("the runtime exited unexpectedly ({status}){}", said(&last_lines(&self.log, 10)))
+        format!(
+            "the runtime exited unexpectedly ({status}){}",
+            log_suffix(&last_lines(&self.log, 10))
+        )
     }
 
     /// Waits for the runtime to exit. The timeout applies until all pods have ended; removing their resources may take any time.

@@ -23,7 +23,7 @@ pub fn adopt() {
 /// Waits until this process has no children; kills them after a timeout. Waits for any child, so it must be called after the
 /// runtime was waited for, and when no other process is started.
 pub(crate) async fn end() {
-    if gone_in_time().await {
+    if exited_in_time().await {
         return;
     }
     // Killing a process may reparent its children to this process.
@@ -36,13 +36,13 @@ pub(crate) async fn end() {
         // A process that has just exited needs no signal.
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
-    if !gone_in_time().await {
+    if !exited_in_time().await {
         print_stderr(&format!("processes of pods still exist: {:?}", self::children()));
     }
 }
 
 /// Waits until no child is left; false on timeout.
-async fn gone_in_time() -> bool {
+async fn exited_in_time() -> bool {
     let all = tasks::spawn_blocking(|| {
         loop {
             match waitpid(None, None) {

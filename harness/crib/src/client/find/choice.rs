@@ -10,7 +10,7 @@ pub(super) struct About<'a> {
     pub(super) id: &'a str,
     pub(super) name: &'a str,
     /// Whether it is running or ready.
-    pub(super) lives: bool,
+    pub(super) is_live: bool,
     pub(super) created: i64,
     /// Its location, to distinguish it from other matches.
     pub(super) place: String,
@@ -18,10 +18,10 @@ pub(super) struct About<'a> {
 
 /// Why no item was selected.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Miss {
-    Nothing,
+pub(super) enum MatchError {
+    NotFound,
     /// The ids and locations of the matches.
-    Several(Vec<String>),
+    Ambiguous(Vec<String>),
 }
 
 /// Whether the text is the full id or name of a container; checked before names of pods.
@@ -34,10 +34,10 @@ pub(super) fn choose<'a, T>(
     all: &'a [T],
     text: &str,
     about: impl Fn(&'a T) -> About<'a>,
-) -> Result<&'a T, Miss> {
+) -> Result<&'a T, MatchError> {
     let several = |some: Vec<About<'_>>| {
         let candidate = |of: About<'_>| format!("{} ({})", human::id(of.id, false), of.place);
-        Miss::Several(some.into_iter().map(candidate).collect())
+        MatchError::Ambiguous(some.into_iter().map(candidate).collect())
     };
     let all: Vec<(About<'a>, &'a T)> = all.iter().map(|item| (about(item), item)).collect();
     if let Some((_, item)) = all.iter().find(|(of, _)| of.id == text) {
@@ -47,19 +47,19 @@ pub(super) fn choose<'a, T>(
     if named.is_empty() {
         return match select::by_id(&all, text, |(of, _)| of.id) {
             Ok(Some((_, item))) => Ok(item),
-            Ok(None) => Err(Miss::Nothing),
+            Ok(None) => Err(MatchError::NotFound),
             Err(()) => {
                 let fit = all.iter().filter(|(of, _)| of.id.starts_with(text));
                 Err(several(fit.map(|(of, _)| of.clone()).collect()))
             }
         };
     }
-    let living: Vec<_> = named.iter().filter(|(of, _)| of.lives).collect();
+    let living: Vec<_> = named.iter().filter(|(of, _)| of.is_live).collect();
     match living.as_slice() {
         [(_, one)] => Ok(one),
         [] => {
             let newest = named.into_iter().max_by_key(|(of, _)| of.created);
-            newest.map(|(_, item)| *item).ok_or(Miss::Nothing)
+            newest.map(|(_, item)| *item).ok_or(MatchError::NotFound)
         }
         some => Err(several(some.iter().map(|(of, _)| of.clone()).collect())),
     }
@@ -97,16 +97,16 @@ mod tests {
             ("0", "dad", true, 8),
             ("dada", "other", true, 9),
         ];
-        let found = choose(&all, text, |(id, name, lives, created)| About {
+        let found = choose(&all, text, |(id, name, is_live, created)| About {
             id,
             name,
-            lives: *lives,
+            is_live: *is_live,
             created: *created,
             place: "n/p".to_owned(),
         });
         let found = found.map(|item| item.3).map_err(|miss| match miss {
-            Miss::Nothing => String::new(),
-            Miss::Several(some) => some.join(", "),
+            MatchError::NotFound => String::new(),
+            MatchError::Ambiguous(some) => some.join(", "),
         });
         assert_eq!(found, expected.map_err(str::to_owned));
     }

@@ -4,7 +4,7 @@ use crib_base::run_socket::Request;
 use serde_json::Value;
 
 use crate::client::{CallError, Cri};
-use crate::objects::kinds::{Resource, Wanted, wanted};
+use crate::objects::kinds::{RequestedObjects, Resource, requested};
 use crate::objects::metadata;
 use crate::objects::selectors::Labels;
 use crate::objects::workload_pods::{Best, pods_of, sort};
@@ -40,7 +40,7 @@ impl<'t> ObjectName<'t> {
     /// Parses an argument that names an object other than a pod.
     pub(crate) fn parse(text: &'t str) -> Option<Self> {
         let (kind, rest) = text.split_once('/')?;
-        let Ok(Wanted::Lists(kinds)) = wanted(&[kind.to_owned()], &[]) else {
+        let Ok(RequestedObjects::Lists(kinds)) = requested(&[kind.to_owned()], &[]) else {
             return None;
         };
         let [resource] = <[Resource; 1]>::try_from(kinds).ok()?;
@@ -55,7 +55,7 @@ impl<'t> ObjectName<'t> {
         let namespace = self.namespace.or(namespace);
         self.resource.has(object)
             && metadata(object, "name") == self.name
-            && namespace.is_none_or(|wanted| metadata(object, "namespace") == wanted)
+            && namespace.is_none_or(|requested| metadata(object, "namespace") == requested)
     }
 
     /// The object and its pods. Fails if several objects match; the error lists namespaces or runs that distinguish them.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::client::document::{DocumentArgs, Shown};
+use crate::client::document::{DocumentArgs, Rendered};
 use crate::client::images::{self, ImageFilterArgs};
 use crate::client::output::{Columns, Listing, json as as_json};
 use crate::client::status::escaped;
@@ -151,7 +151,7 @@ pub(crate) async fn filesystems(args: &ImagefsinfoArgs) -> Result<Exit, CallErro
     }
     let status = as_json("ImageFsInfoResponse", &answer)?;
     let document = json!({"status": status});
-    args.document.print(vec![Shown { document, lines }])?;
+    args.document.print(vec![Rendered { document, lines }])?;
     Ok(Exit::Success)
 }
 

@@ -5,7 +5,7 @@ use crib_base::exit::Exit;
 use tonic::Code;
 
 use crate::client::containers::{self, ContainerFilterArgs, Listed};
-use crate::client::document::{DocumentArgs, Shown};
+use crate::client::document::{DocumentArgs, Rendered};
 use crate::client::images::{self, ImageFilterArgs};
 use crate::client::pods::{self, PodFilterArgs};
 use crate::client::{CallError, Connection, Cri, find, status, with_codes};
@@ -70,7 +70,7 @@ async fn look_up(
     id: &str,
     kind: Option<Kind>,
     verbose: bool,
-) -> Result<Shown, CallError> {
+) -> Result<Rendered, CallError> {
     let is = |wanted| kind.is_none_or(|kind| kind == wanted);
     // Tries the text as a full id first, which needs no listing.
     for cri in all {
@@ -124,7 +124,7 @@ fn known<T>(found: Result<T, CallError>) -> Result<Option<T>, CallError> {
 }
 
 /// Maps NOT_FOUND to `None`; and INVALID_ARGUMENT, because the text may be a name or the id of another kind of object.
-fn there(answer: Result<Shown, CallError>) -> Result<Option<Shown>, CallError> {
+fn there(answer: Result<Rendered, CallError>) -> Result<Option<Rendered>, CallError> {
     match answer {
         Ok(shown) => Ok(Some(shown)),
         Err(CallError::Refused { status, .. })
@@ -179,7 +179,7 @@ pub(crate) async fn look_up_image(
     cri: &Cri,
     name: &str,
     verbose: bool,
-) -> Result<Shown, CallError> {
+) -> Result<Rendered, CallError> {
     let images = cri.call("ListImages", cri.images.list_images()).await?;
     let found = crate::commands::image_store::rmi::find(cri, &images, name).await?;
     let shown = status::image(cri, &found.id, verbose).await?;

@@ -141,7 +141,7 @@ fn table(
         let image = container.image.clone().unwrap_or_default();
         let image = match image.user_specified_image.as_str() {
             "" => image.image,
-            said => said.to_owned(),
+            message => message.to_owned(),
         };
         let attempt = container.metadata.as_ref().map_or(0, |of| of.attempt);
         let known = known(container, pods, agents);

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn version_of_runtime_is_told_as_crictl_does() {
+    fn version_matches_crictl_output() {
         let version = Version {
             crib: "1.2.3",
             cri: "v1",

@@ -8,7 +8,7 @@ use crate::client::output::{Document, print_value, write_text};
 use crate::client::run_objects::{Found, RunObjects, RunWatch, named, of_kind, runs, with_runs};
 use crate::commands::prelude::*;
 use crate::objects::jsonpath::Path;
-use crate::objects::kinds::{self, Resource, Wanted, wanted};
+use crate::objects::kinds::{self, RequestedObjects, Resource, requested};
 use crate::objects::metadata;
 use crate::objects::selectors::{Fields, Labels};
 use crate::template::TemplateError;
@@ -97,16 +97,16 @@ pub(crate) async fn run(args: &GetArgs) -> Result<Exit, CallError> {
     }
     let runs = runs(&all)?;
     let objects: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
-    let wanted = wanted(&args.objects, &objects).map_err(CallError::Usage)?;
-    check(args, &wanted)?;
-    let selected = match &wanted {
-        Wanted::Lists(resources) => lists(args, &runs, resources)?,
-        Wanted::Named(names) => all_named(args, &runs, names)?,
+    let requested = requested(&args.objects, &objects).map_err(CallError::Usage)?;
+    check(args, &requested)?;
+    let selected = match &requested {
+        RequestedObjects::Lists(resources) => lists(args, &runs, resources)?,
+        RequestedObjects::Named(names) => all_named(args, &runs, names)?,
     };
     if !selected.single || !selected.found.is_empty() {
         show(args, &selected)?;
     }
-    if let Wanted::Lists(resources) = &wanted
+    if let RequestedObjects::Lists(resources) = &requested
         && selected.found.is_empty()
         && matches!(args.output, None | Some(OutputFormat::Wide))
         && !args.ignore_not_found
@@ -165,20 +165,20 @@ fn sorted<'r>(args: &GetArgs, mut found: Vec<Found<'r>>) -> Result<Vec<Found<'r>
 }
 
 /// Rejects flags that exclude each other.
-fn check(args: &GetArgs, wanted: &Wanted) -> Result<(), CallError> {
+fn check(args: &GetArgs, requested: &RequestedObjects) -> Result<(), CallError> {
     let refuse = |problem: &str| Err(CallError::Usage(problem.to_owned()));
-    match wanted {
-        Wanted::Lists(resources) => {
+    match requested {
+        RequestedObjects::Lists(resources) => {
             let fields = args.field_selector.clone().unwrap_or_default();
             resources.iter().try_for_each(|kind| fields.check(&kind.kind)).map_err(CallError::Usage)
         }
-        Wanted::Named(_) if args.selector.is_some() || args.field_selector.is_some() => {
+        RequestedObjects::Named(_) if args.selector.is_some() || args.field_selector.is_some() => {
             refuse("name cannot be provided when a selector is specified")
         }
-        Wanted::Named(_) if args.all_namespaces => {
+        RequestedObjects::Named(_) if args.all_namespaces => {
             refuse("a resource cannot be retrieved by name across all namespaces")
         }
-        Wanted::Named(_) => Ok(()),
+        RequestedObjects::Named(_) => Ok(()),
     }
 }
 

@@ -4,10 +4,10 @@ use crib_base::run_socket::WatchEvent;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::run_objects::{RunWatch, Told, named, with_runs};
+use crate::client::run_objects::{RunEvent, RunWatch, named, with_runs};
 use crate::client::{Endpoints, completion};
 use crate::commands::prelude::*;
-use crate::objects::kinds::{Resource, Wanted, wanted};
+use crate::objects::kinds::{RequestedObjects, Resource, requested};
 use crate::objects::metadata;
 
 mod status;
@@ -83,9 +83,9 @@ pub(crate) async fn run(args: &RolloutArgs) -> Result<Exit, CallError> {
 
 fn objects(args: &StatusArgs, watch: &RunWatch) -> Result<Vec<(Resource, String)>, CallError> {
     let objects: Vec<&Value> = watch.runs().iter().flat_map(|run| &run.objects).collect();
-    match wanted(&args.objects, &objects).map_err(CallError::Usage)? {
-        Wanted::Named(names) => Ok(names),
-        Wanted::Lists(_) => {
+    match requested(&args.objects, &objects).map_err(CallError::Usage)? {
+        RequestedObjects::Named(names) => Ok(names),
+        RequestedObjects::Lists(_) => {
             let problem = "resource(s) were provided, but no name was specified: name one, such as deploy/web";
             Err(CallError::Usage(problem.to_owned()))
         }
@@ -115,12 +115,12 @@ async fn follow(
             };
             let of_own = |run: usize| Some(run) == own_run;
             match watch.next().await? {
-                Some(Told::Change(run, WatchEvent::Deleted(object)))
+                Some(RunEvent::Change(run, WatchEvent::Deleted(object)))
                     if of_own(run) && is_it(&object) =>
                 {
                     return Err(CallError::Unmet("object has been deleted".to_owned()));
                 }
-                Some(Told::Change(
+                Some(RunEvent::Change(
                     run,
                     WatchEvent::Added(object) | WatchEvent::Modified(object),
                 )) if of_own(run) && is_it(&object) => {
@@ -129,7 +129,7 @@ async fn follow(
                         break next;
                     }
                 }
-                Some(Told::Ended(run)) if of_own(run) => {
+                Some(RunEvent::Ended(run)) if of_own(run) => {
                     let problem = "the run ended before the rollout was done";
                     return Err(CallError::Unmet(problem.to_owned()));
                 }
@@ -137,7 +137,7 @@ async fn follow(
                     let problem = "the run ended before the rollout was done";
                     return Err(CallError::Unmet(problem.to_owned()));
                 }
-                Some(Told::Change(..) | Told::Ended(_)) => {}
+                Some(RunEvent::Change(..) | RunEvent::Ended(_)) => {}
             }
         };
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::client::run_objects::{Found, RunObjects, named, runs, with_runs};
 use crate::client::{Endpoints, completion};
 use crate::commands::prelude::*;
-use crate::objects::kinds::{Wanted, wanted};
+use crate::objects::kinds::{RequestedObjects, requested};
 use crate::objects::metadata;
 
 /// Set the number of pods of a Deployment, StatefulSet, ReplicaSet or ReplicationController
@@ -58,12 +58,12 @@ pub(crate) fn run(args: &ScaleArgs) -> Result<Exit, CallError> {
 
 fn objects<'r>(args: &ScaleArgs, runs: &'r [RunObjects]) -> Result<Vec<Found<'r>>, CallError> {
     let all: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
-    match wanted(&args.objects, &all).map_err(CallError::Usage)? {
-        Wanted::Named(names) => {
+    match requested(&args.objects, &all).map_err(CallError::Usage)? {
+        RequestedObjects::Named(names) => {
             let found = names.iter();
             found.map(|(resource, name)| named(runs, resource, &args.namespace, name)).collect()
         }
-        Wanted::Lists(_) => {
+        RequestedObjects::Lists(_) => {
             let problem = "resource(s) were provided, but no name was specified: name one, such as deploy/web";
             Err(CallError::Usage(problem.to_owned()))
         }

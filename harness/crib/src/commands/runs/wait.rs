@@ -6,10 +6,10 @@ use crib_base::report::print_error;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::run_objects::{RunWatch, Told, named, of_kind, with_runs};
+use crate::client::run_objects::{RunEvent, RunWatch, named, of_kind, with_runs};
 use crate::client::{Endpoints, completion};
 use crate::commands::prelude::*;
-use crate::objects::kinds::{Resource, Wanted, wanted};
+use crate::objects::kinds::{RequestedObjects, Resource, requested};
 use crate::objects::metadata;
 use crate::objects::selectors::{Fields, Labels};
 
@@ -93,7 +93,7 @@ struct Target {
 
 /// When waiting ends.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
+struct Deadline {
     until: Instant,
     /// Whether the condition is checked only once.
     once: bool,
@@ -102,11 +102,11 @@ struct Patience {
 /// Waits for the conditions.
 pub(crate) async fn run(args: &WaitArgs) -> Result<Exit, CallError> {
     let once = args.timeout.0.is_zero();
-    let patience = Patience { until: Instant::now() + args.timeout.0.min(WEEK), once };
+    let deadline = Deadline { until: Instant::now() + args.timeout.0.min(WEEK), once };
     let all = with_runs(args.connection.open_all())?;
     let mut watch = RunWatch::open(&all).await?;
     if args.conditions.contains(&Condition::Created) {
-        created(args, &mut watch, patience).await?;
+        created(args, &mut watch, deadline).await?;
     }
     let (targets, missing) = targets(args, &watch)?;
     let mut failed = false;
@@ -120,7 +120,7 @@ pub(crate) async fn run(args: &WaitArgs) -> Result<Exit, CallError> {
     }
     for target in &targets {
         for condition in &args.conditions {
-            match target.meets(condition, &mut watch, patience).await {
+            match target.meets(condition, &mut watch, deadline).await {
                 Ok(()) => {
                     print(&format!("{} condition met", target.resource.named(&target.name)))?;
                 }
@@ -140,15 +140,15 @@ pub(crate) async fn run(args: &WaitArgs) -> Result<Exit, CallError> {
 async fn created(
     args: &WaitArgs,
     watch: &mut RunWatch,
-    patience: Patience,
+    deadline: Deadline,
 ) -> Result<(), CallError> {
     loop {
         let (found, missing) = targets(args, watch)?;
         if missing.is_empty() && !found.is_empty() {
             return Ok(());
         }
-        match timeout_at(patience.until, watch.next()).await {
-            _ if patience.once => return Ok(()),
+        match timeout_at(deadline.until, watch.next()).await {
+            _ if deadline.once => return Ok(()),
             Ok(Ok(Some(_))) => {}
             Ok(Ok(None)) => return Err(CallError::Unmet("the run has ended".to_owned())),
             Ok(Err(error)) => return Err(error),
@@ -165,12 +165,12 @@ fn targets(args: &WaitArgs, watch: &RunWatch) -> Result<(Vec<Target>, Vec<CallEr
     let objects: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
     let selects = args.all || args.selector.is_some() || args.field_selector.is_some();
     let (mut found, mut missing) = (Vec::new(), Vec::new());
-    match wanted(&args.objects, &objects).map_err(CallError::Usage)? {
-        Wanted::Lists(_) if !selects => {
+    match requested(&args.objects, &objects).map_err(CallError::Usage)? {
+        RequestedObjects::Lists(_) if !selects => {
             let problem = "resource(s) were provided, but no name was specified: name objects, or choose them with -l or --all";
             return Err(CallError::Usage(problem.to_owned()));
         }
-        Wanted::Lists(resources) => {
+        RequestedObjects::Lists(resources) => {
             for resource in resources {
                 let fields = args.field_selector.clone().unwrap_or_default();
                 fields.check(&resource.kind).map_err(CallError::Usage)?;
@@ -183,11 +183,11 @@ fn targets(args: &WaitArgs, watch: &RunWatch) -> Result<(Vec<Target>, Vec<CallEr
                 }));
             }
         }
-        Wanted::Named(_) if selects => {
+        RequestedObjects::Named(_) if selects => {
             let problem = "name cannot be provided when a selector is specified";
             return Err(CallError::Usage(problem.to_owned()));
         }
-        Wanted::Named(names) => {
+        RequestedObjects::Named(names) => {
             for (resource, name) in names {
                 match named(runs, &resource, &args.namespace, &name) {
                     Ok(one) => found.push(one),
@@ -224,7 +224,7 @@ impl Target {
         &self,
         condition: &Condition,
         watch: &mut RunWatch,
-        patience: Patience,
+        deadline: Deadline,
     ) -> Result<(), CallError> {
         let place = format!("{}/{}", self.resource.plural(), self.name);
         let unmet = |why: String| Err(CallError::Unmet(why));
@@ -235,12 +235,12 @@ impl Target {
             if watch.runs().get(self.run).is_none_or(|run| run.ended) {
                 return unmet(format!("the run ended before the condition was met on {place}"));
             }
-            if patience.once {
+            if deadline.once {
                 return unmet(format!("condition not met for {place}"));
             }
-            match timeout_at(patience.until, watch.next()).await {
-                Ok(told) => match told? {
-                    Some(Told::Change(..) | Told::Ended(_)) => {}
+            match timeout_at(deadline.until, watch.next()).await {
+                Ok(event) => match event? {
+                    Some(RunEvent::Change(..) | RunEvent::Ended(_)) => {}
                     None => {
                         return unmet(format!(
                             "the run ended before the condition was met on {place}"

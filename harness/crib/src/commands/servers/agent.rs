@@ -19,9 +19,9 @@ pub(super) mod pairs;
 mod process;
 mod server;
 pub(super) mod settings;
-mod show;
 mod source;
 pub(super) mod start;
+mod status_ports;
 mod systemd;
 
 use settings::Settings;

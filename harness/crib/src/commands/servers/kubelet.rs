@@ -43,12 +43,12 @@ it does not support, and warns about those without effect. The exit code is 1 af
 /// The given flags, with their values in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KubeletArgs {
-    given: Given,
+    given: GivenFlags,
     version: Option<String>,
 }
 
 /// The values of each given flag.
-type Given = Map<&'static str, Vec<String>>;
+type GivenFlags = Map<&'static str, Vec<String>>;
 
 impl FromArgMatches for KubeletArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
@@ -112,7 +112,7 @@ fn run_or_fail(args: &KubeletArgs) -> Result<Exit, Exit> {
         io_error_to_exit("write to standard output", io::stdout().write_all(text.as_bytes()))?;
         return Ok(Exit::Success);
     }
-    let own = message_to_exit(Own::read(&args.given), Exit::Failed)?;
+    let own = message_to_exit(FlagSettings::read(&args.given), Exit::Failed)?;
     let (document, unknown) = message_to_exit(configuration::read(&args.given), Exit::Failed)?;
     let checked = kubelet_config::check(&document);
     let failed = |all| format!("failed to validate the configuration: {all}");
@@ -120,7 +120,7 @@ fn run_or_fail(args: &KubeletArgs) -> Result<Exit, Exit> {
     let unused = flags().filter(|flag| args.given.contains_key(flag.name));
     let unused = unused.filter_map(|flag| match flag.target {
         Target::Unused(why) => Some(format!("--{} ({why})", flag.name)),
-        Target::Field(_) | Target::Own(_) | Target::Refused(_) => None,
+        Target::Field(_) | Target::Flag(_) | Target::Refused(_) => None,
     });
     let unused = unused.collect();
     Start::new(None, own.settings(), checked, unknown).warn("flags have no effect", unused).run()
@@ -145,7 +145,7 @@ fn version(flag: Option<&str>) -> Result<Option<String>, String> {
 
 /// The flags that are not configuration fields.
 #[derive(Debug)]
-struct Own {
+struct FlagSettings {
     root_dir: PathBuf,
     cert_dir: Option<PathBuf>,
     kubeconfig: Option<PathBuf>,
@@ -159,8 +159,8 @@ struct Own {
     dead_containers: (Option<i64>, Option<i64>, Option<std::time::Duration>),
 }
 
-impl Own {
-    fn read(given: &Given) -> Result<Self, String> {
+impl FlagSettings {
+    fn read(given: &GivenFlags) -> Result<Self, String> {
         let text = |name: &str| {
             let last = given.get(name).and_then(|texts| texts.last());
             last.filter(|text| !text.is_empty()).cloned()
@@ -191,11 +191,11 @@ impl Own {
         if !problems.is_empty() {
             return Err(format!("--node-labels: {}", problems.join("; ")));
         }
-        let ends_on_contention =
+        let exit_on_contention =
             read("exit-on-lock-contention", text("exit-on-lock-contention"), values::bool)?;
-        let ends_on_contention = ends_on_contention.unwrap_or_default();
-        let lock_file = path("lock-file").map(|path| LockFile { path, ends_on_contention });
-        if ends_on_contention && lock_file.is_none() {
+        let exit_on_contention = exit_on_contention.unwrap_or_default();
+        let lock_file = path("lock-file").map(|path| LockFile { path, exit_on_contention });
+        if exit_on_contention && lock_file.is_none() {
             return Err("--exit-on-lock-contention needs --lock-file".to_owned());
         }
         let external_cloud = match text("cloud-provider").as_deref() {
@@ -294,7 +294,7 @@ mod tests {
 
     use super::*;
 
-    pub(super) fn given(line: &str) -> Given {
+    pub(super) fn given(line: &str) -> GivenFlags {
         let command = KubeletArgs::augment_args(Command::new("kubelet"));
         let words = ["kubelet"].into_iter().chain(line.split_whitespace());
         let matches = command.try_get_matches_from(words).unwrap();
@@ -308,16 +308,16 @@ mod tests {
              --cloud-provider=external --kubeconfig k --bootstrap-kubeconfig b --cert-dir /c --lock-file /l \
              --exit-on-lock-contention --maximum-dead-containers -1 --minimum-container-ttl-duration=1m",
         );
-        let settings = Own::read(&given).unwrap().settings();
+        let settings = FlagSettings::read(&given).unwrap().settings();
         assert_eq!(settings.root_dir, Some("/r".into()));
         assert_eq!(settings.node.node_name.as_deref(), Some("node1"));
         assert_eq!(settings.node.node_ip.len(), 2);
         let labels = [("a", "b"), ("c", "")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(settings.node.node_labels, labels);
         assert!(settings.cluster.external_cloud && settings.adopt_node);
-        assert!(settings.lock_file.unwrap().ends_on_contention);
+        assert!(settings.lock_file.unwrap().exit_on_contention);
         assert_eq!(settings.dead_containers.maximum_dead_containers, Some(-1));
-        let usual = Own::read(&Given::new()).unwrap().settings();
+        let usual = FlagSettings::read(&GivenFlags::new()).unwrap().settings();
         assert_eq!(usual.root_dir, Some(ROOT_DIR.into()));
     }
 
@@ -336,7 +336,7 @@ mod tests {
     #[case("--maximum-dead-containers few", "--maximum-dead-containers: \"few\" is not a number")]
     #[case("--experimental-mounter-path /m", "--experimental-mounter-path: crib's agent does not")]
     fn bad_flags_are_named(#[case] line: &str, #[case] words: &str) {
-        let problem = Own::read(&given(line)).unwrap_err();
+        let problem = FlagSettings::read(&given(line)).unwrap_err();
         assert!(problem.contains(words), "{problem}");
     }
 

@@ -40,7 +40,7 @@ pub(crate) struct AttachArgs {
 pub(crate) async fn run(args: &AttachArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let found = find::container_of(&all, &args.container, &args.container_name, Best::ToConnect);
-    let find::Meant { cri, container, .. } = found.await?;
+    let find::SelectedContainer { cri, container, .. } = found.await?;
     to(cri, container.id, args.interactive, args.tty, args.streaming).await
 }
 

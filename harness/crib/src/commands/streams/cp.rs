@@ -1,7 +1,7 @@
 //! `crib cp`: copies files into and out of containers.
 
 mod end;
-mod own_runtime;
+mod file_service;
 mod progress;
 mod tar_exec;
 
@@ -61,11 +61,11 @@ pub(crate) struct CpArgs {
 }
 
 /// A container, and how its files are copied.
-struct Reached<'a> {
+struct TargetContainer<'a> {
     cri: &'a Cri,
     id: String,
     /// Whether the runtime implements the copy calls.
-    own: bool,
+    has_file_service: bool,
 }
 
 /// Copies the files.
@@ -84,16 +84,16 @@ pub(crate) async fn run(args: &CpArgs) -> Result<Exit, CallError> {
         ),
         (End::InContainer(from), to) => {
             let all = args.connection.open_all()?;
-            let container = reach(&all, &from.container, args).await?;
+            let container = resolve(&all, &from.container, args).await?;
             let notes = download(&container, &from.path, &to, args).await?;
-            Ok(told(notes))
+            Ok(print_skipped(notes))
         }
         (from, End::InContainer(to)) => {
             let archive = Archive::of(&from)?;
             let all = args.connection.open_all()?;
-            let container = reach(&all, &to.container, args).await?;
+            let container = resolve(&all, &to.container, args).await?;
             let notes = upload(&container, archive, &to.path, args).await?;
-            Ok(told(notes))
+            Ok(print_skipped(notes))
         }
         (End::Local(_) | End::Standard, End::Local(_) | End::Standard) => {
             usage("one side must be in a container: write it as POD:PATH")
@@ -102,27 +102,31 @@ pub(crate) async fn run(args: &CpArgs) -> Result<Exit, CallError> {
 }
 
 /// Prints what was skipped.
-fn told(notes: Vec<String>) -> Exit {
+fn print_skipped(notes: Vec<String>) -> Exit {
     notes.iter().for_each(|note| print_stderr(&format!("skipped {note}")));
     Exit::Success
 }
 
-async fn reach<'a>(all: &'a [Cri], name: &str, args: &CpArgs) -> Result<Reached<'a>, CallError> {
+async fn resolve<'a>(
+    all: &'a [Cri],
+    name: &str,
+    args: &CpArgs,
+) -> Result<TargetContainer<'a>, CallError> {
     let found = find::container_of(all, name, &args.container_name, Best::ToConnect);
-    let find::Meant { cri, container, .. } = found.await?;
+    let find::SelectedContainer { cri, container, .. } = found.await?;
     // A call without a container id: a runtime that implements the call returns an error other than UNIMPLEMENTED.
     let mut client = cri.runtime.files.clone();
     let probe = async { client.read(ReadRequest::default()).await };
-    let own = match cri.call("Read", probe).await {
+    let has_file_service = match cri.call("Read", probe).await {
         Ok(_) => true,
         Err(CallError::Refused { status, .. }) => status.code() != tonic::Code::Unimplemented,
         Err(error) => return Err(error),
     };
-    Ok(Reached { cri, id: container.id, own })
+    Ok(TargetContainer { cri, id: container.id, has_file_service })
 }
 
 async fn download(
-    container: &Reached<'_>,
+    container: &TargetContainer<'_>,
     path: &str,
     to: &End,
     args: &CpArgs,
@@ -133,8 +137,8 @@ async fn download(
         End::Standard | End::InContainer(_) => None,
     };
     let progress = Progress::new(path);
-    if container.own {
-        return own_runtime::read(
+    if container.has_file_service {
+        return file_service::read(
             container,
             path,
             Sink::new(to, Top::Named(name.into_encoded_bytes())),
@@ -148,14 +152,14 @@ async fn download(
 }
 
 async fn upload(
-    container: &Reached<'_>,
+    container: &TargetContainer<'_>,
     archive: Archive,
     path: &str,
     args: &CpArgs,
 ) -> Result<Vec<String>, CallError> {
     let progress = Progress::new(path);
-    match container.own {
-        true => own_runtime::write(container, archive, path, progress).await,
+    match container.has_file_service {
+        true => file_service::write(container, archive, path, progress).await,
         false => {
             let transport = args.streaming.transport();
             tar_exec::write(container, archive, path, progress, transport).await

@@ -164,18 +164,18 @@ enum Started {
 
 /// Waits until the container has started. Prints each reason for waiting once.
 async fn started(cri: &Cri, uid: &str, name: &str) -> Result<Started, CallError> {
-    let mut said = Set::new();
+    let mut printed = Set::new();
     loop {
         let answer = cri.call_run(Request::Pods)?.ok_or(CallError::Lost)?;
-        match look(&answer, uid, name) {
-            Seen::Started(started) => return Ok(started),
-            Seen::Waiting(Some(why)) => {
-                if said.insert(why.clone()) {
+        match progress_of(&answer, uid, name) {
+            ContainerProgress::Started(started) => return Ok(started),
+            ContainerProgress::Waiting(Some(why)) => {
+                if printed.insert(why.clone()) {
                     print_stderr(&format!("container {name} is waiting: {why}"));
                 }
             }
-            Seen::Waiting(None) => {}
-            Seen::Gone => {
+            ContainerProgress::Waiting(None) => {}
+            ContainerProgress::Missing => {
                 let what = "container";
                 return Err(CallError::NotFound { what, name: name.to_owned() });
             }
@@ -185,18 +185,18 @@ async fn started(cri: &Cri, uid: &str, name: &str) -> Result<Started, CallError>
 }
 
 /// The state of a container in the run's response.
-enum Seen {
+enum ContainerProgress {
     Started(Started),
     /// Waiting, with the reason and message, if there is a message.
     Waiting(Option<String>),
     /// The pod does not exist.
-    Gone,
+    Missing,
 }
 
-fn look(answer: &RunResponse, uid: &str, name: &str) -> Seen {
+fn progress_of(answer: &RunResponse, uid: &str, name: &str) -> ContainerProgress {
     let pods = &mut answer.pods.iter().map(|answer| &answer.pod);
     let Some(pod) = pods.find(|pod| pod.metadata.uid.as_deref() == Some(uid)) else {
-        return Seen::Gone;
+        return ContainerProgress::Missing;
     };
     let status = pod.status.as_ref();
     let mut statuses = status
@@ -204,18 +204,20 @@ fn look(answer: &RunResponse, uid: &str, name: &str) -> Seen {
         .into_iter()
         .flatten();
     let Some(status) = statuses.find(|status| status.name == name) else {
-        return Seen::Waiting(None);
+        return ContainerProgress::Waiting(None);
     };
     let id = status.container_id.as_deref().unwrap_or_default();
     let id = id.rsplit_once("://").map_or(id, |(_, id)| id).to_owned();
     match status.state.clone().unwrap_or_default() {
-        ContainerState { running: Some(_), .. } => Seen::Started(Started::Runs(id)),
-        ContainerState { terminated: Some(_), .. } => Seen::Started(Started::HasEnded(id)),
+        ContainerState { running: Some(_), .. } => ContainerProgress::Started(Started::Runs(id)),
+        ContainerState { terminated: Some(_), .. } => {
+            ContainerProgress::Started(Started::HasEnded(id))
+        }
         ContainerState { waiting, .. } => {
             let waiting = waiting.unwrap_or_default();
             let reason = waiting.reason.unwrap_or_default();
             let message = waiting.message.filter(|message| !message.is_empty());
-            Seen::Waiting(message.map(|message| format!("{reason}: {message}")))
+            ContainerProgress::Waiting(message.map(|message| format!("{reason}: {message}")))
         }
     }
 }

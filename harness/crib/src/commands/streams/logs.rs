@@ -14,7 +14,7 @@ use crib_base::report::print_error;
 use super::exec::join_all;
 use crate::client::completion;
 use crate::client::find::in_runs::{self, ObjectName, RunPod};
-use crate::client::find::{ContainerNameArgs, Meant, Search};
+use crate::client::find::{ContainerNameArgs, Search, SelectedContainer};
 use crate::commands::prelude::*;
 use crate::objects::metadata;
 use crate::objects::pod_containers::previous_attempt;
@@ -114,10 +114,10 @@ fn since(text: &str) -> Result<Timestamp, String> {
     {
         return Timestamp::from_second(seconds).map_err(|_| format!("{text:?} is too late"));
     }
-    let gone = duration(text).map_err(|_| {
+    let elapsed = duration(text).map_err(|_| {
         format!("{text:?} is neither a time (2026-01-02T15:04:05Z) nor how long ago (5m)")
     })?;
-    Timestamp::now().checked_sub(gone).map_err(|_| format!("{text:?} is too long ago"))
+    Timestamp::now().checked_sub(elapsed).map_err(|_| format!("{text:?} is too long ago"))
 }
 
 /// Prints the logs.
@@ -163,7 +163,7 @@ fn meant<'a>(
     args: &LogsArgs,
     all: &'a [Cri],
     search: &Search<'a>,
-) -> Result<Vec<Meant<'a>>, CallError> {
+) -> Result<Vec<SelectedContainer<'a>>, CallError> {
     let (namespace, name) =
         (args.namespace.as_deref(), args.container_name.container_name.as_deref());
     let text = args.container.as_deref().unwrap_or_default();
@@ -197,7 +197,7 @@ fn meant<'a>(
 }
 
 /// Prints the log of a container; with --follow, until the container exits.
-async fn print_log(args: &LogsArgs, meant: Meant<'_>) -> Result<(), CallError> {
+async fn print_log(args: &LogsArgs, meant: SelectedContainer<'_>) -> Result<(), CallError> {
     let (cri, pod) = (meant.cri, meant.pod.name.clone());
     let container = match args.previous {
         true => previous(&meant).await?,
@@ -210,11 +210,11 @@ async fn print_log(args: &LogsArgs, meant: Meant<'_>) -> Result<(), CallError> {
     let status = cri.runtime.container(&container.id);
     let status = cri.call("ContainerStatus", status).await?;
     if status.log_path.is_empty() {
-        let said = format!(
+        let message = format!(
             "container {} has no log: its pod was created without a log directory",
             container.id
         );
-        return Err(CallError::Usage(said));
+        return Err(CallError::Usage(message));
     }
     let name = container.metadata.unwrap_or_default().name;
     let prefix = match args.prefix || args.all_pods {
@@ -312,7 +312,7 @@ async fn has_ended(cri: &Cri, id: &str) -> Result<bool, CallError> {
 }
 
 /// The previous attempt of a container: from its pod's status, or else the latest earlier attempt in the same sandbox.
-async fn previous(meant: &Meant<'_>) -> Result<v1::Container, CallError> {
+async fn previous(meant: &SelectedContainer<'_>) -> Result<v1::Container, CallError> {
     let cri = meant.cri;
     let all = cri.runtime.containers(v1::ContainerFilter::default());
     let all = cri.call("ListContainers", all).await?;

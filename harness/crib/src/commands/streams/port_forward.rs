@@ -41,7 +41,7 @@ pub(crate) struct PortForwardArgs {
     ports: Vec<Pair>,
     /// Addresses to listen on; localhost is 127.0.0.1 and, if the host has IPv6, ::1
     #[arg(long, value_name = "ADDRESS,…", value_delimiter = ',', default_value = "localhost")]
-    address: Vec<Place>,
+    address: Vec<ListenAddress>,
     #[command(flatten)]
     streaming: TransportArgs,
     #[command(flatten)]
@@ -50,12 +50,12 @@ pub(crate) struct PortForwardArgs {
 
 /// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ListenAddress {
     Localhost,
     Address(IpAddr),
 }
 
-impl FromStr for Place {
+impl FromStr for ListenAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -68,7 +68,7 @@ impl FromStr for Place {
     }
 }
 
-impl Place {
+impl ListenAddress {
     /// Listens on a port; 0 selects a free port, the same for all of its addresses.
     async fn listen(self, port: u16) -> Result<Vec<TcpListener>, CallError> {
         let bind = async |address: IpAddr, port| {

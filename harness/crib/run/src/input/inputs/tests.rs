@@ -150,7 +150,7 @@ fn empty_directory_may_be_accepted() {
 }
 
 #[test]
-fn what_is_skipped_is_told_where_nothing_is_left() {
+fn skipped_documents_are_listed_if_nothing_remains() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("role.yaml");
     let text = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r}\n";
@@ -166,7 +166,7 @@ fn what_is_skipped_is_told_where_nothing_is_left() {
 #[case::alone(&[], false, &["kind Kustomization", "no pod in the manifests"])]
 #[case::beside_patch(&["kind: Deployment\nspec: {replicas: 2}\n"], false, &["kind Kustomization", "apiVersion: missing"])]
 #[case::strict(&["kind: Deployment\nspec: {replicas: 2}\n"], true, &["--strict: ", "apiVersion: missing"])]
-fn kustomization_is_told_with_what_is_wrong(
+fn kustomization_error_names_the_fault(
     #[case] others: &[&str],
     #[case] strict: bool,
     #[case] expected: &[&str],
@@ -193,7 +193,7 @@ fn resources_of_devices_are_warned_of_or_refused() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}\n";
     std::fs::write(&file, text).unwrap();
     let inputs = load(std::slice::from_ref(&file), ManifestArgs::default()).unwrap();
-    let about = |said: &&String| said.contains("pod default/p requests nvidia.com/gpu");
+    let about = |message: &&String| message.contains("pod default/p requests nvidia.com/gpu");
     assert_eq!(inputs.warnings.iter().filter(about).count(), 1, "{:?}", inputs.warnings);
     let problems =
         load(&[file], ManifestArgs { strict: true, ..ManifestArgs::default() }).unwrap_err();
@@ -240,7 +240,7 @@ spec: {{containers: [{{name: c, image: i}}]}}
     let pods: Vec<&str> = inputs.pods.iter().map(Pod::name).collect();
     let workloads: Vec<String> = inputs.workloads.iter().map(Workload::full_name).collect();
     assert_eq!((pods, workloads), (vec!["other"], vec!["deployment default/web".to_owned()]));
-    let skipped = inputs.warnings.iter().filter(|said| said.contains("is skipped"));
+    let skipped = inputs.warnings.iter().filter(|message| message.contains("is skipped"));
     assert_eq!(skipped.count(), 2, "{:?}", inputs.warnings);
 }
 
@@ -296,22 +296,22 @@ fn manifests_have_a_limit() {
     let path = |name: &str| dir.path().join(name);
     let problem = |paths: &[PathBuf], how| load(paths, how).unwrap_err().join("\n");
     std::fs::write(path("many.yaml"), "---\na: b\n".repeat(1001)).unwrap();
-    let said = problem(&[path("many.yaml"), path("missing.yaml")], ManifestArgs::default());
-    assert!(said.ends_with("more than 1000 documents: raise --max-documents"), "{said}");
+    let message = problem(&[path("many.yaml"), path("missing.yaml")], ManifestArgs::default());
+    assert!(message.ends_with("more than 1000 documents: raise --max-documents"), "{message}");
     let how = ManifestArgs { max_documents: 1001, ..ManifestArgs::default() };
-    let said = problem(&[path("many.yaml")], how);
-    assert!(said.contains("missing: expected v1"), "{said}");
+    let message = problem(&[path("many.yaml")], how);
+    assert!(message.contains("missing: expected v1"), "{message}");
     let item = "{kind: ConfigMap, apiVersion: v1, metadata: {name: m}}, ";
     let list = format!("apiVersion: v1\nkind: List\nitems: [{}]\n", item.repeat(1001));
     std::fs::write(path("list.yaml"), list).unwrap();
-    let said = problem(&[path("list.yaml")], ManifestArgs::default());
-    assert!(said.ends_with("more than 1000 documents: raise --max-documents"), "{said}");
-    let said = problem(&[path("list.yaml")], how);
-    assert_eq!(said, NOTHING);
+    let message = problem(&[path("list.yaml")], ManifestArgs::default());
+    assert!(message.ends_with("more than 1000 documents: raise --max-documents"), "{message}");
+    let message = problem(&[path("list.yaml")], how);
+    assert_eq!(message, NOTHING);
     let long = format!("a: {}\n", "x".repeat(LONGEST_DOCUMENT));
     std::fs::write(path("long.yaml"), long).unwrap();
-    let said = problem(&[path("long.yaml")], how);
-    assert!(said.ends_with("a document has more than 16 MiB: is this a manifest?"), "{said}");
-    let said = problem(&["/dev/zero".into()], how);
-    assert_eq!(said, "failed to read the manifest /dev/zero: it has more than 64 MiB");
+    let message = problem(&[path("long.yaml")], how);
+    assert!(message.ends_with("a document has more than 16 MiB: is this a manifest?"), "{message}");
+    let message = problem(&["/dev/zero".into()], how);
+    assert_eq!(message, "failed to read the manifest /dev/zero: it has more than 64 MiB");
 }

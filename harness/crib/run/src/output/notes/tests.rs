@@ -102,6 +102,6 @@ fn note_omits_retry_for_finished_pod() {
 #[case("PodInitializing", false)]
 #[case("ContainerCreating", false)]
 #[case("", false)]
-fn trouble_is_recognised_by_waiting_reason(#[case] reason: &str, #[case] trouble: bool) {
-    assert_eq!(is_failure_reason(reason), trouble);
+fn failure_is_recognised_by_waiting_reason(#[case] reason: &str, #[case] expected: bool) {
+    assert_eq!(is_failure_reason(reason), expected);
 }

@@ -8,16 +8,16 @@ use rstest::rstest;
 use super::*;
 
 /// A tail whose lines can be awaited.
-struct Rig {
+struct TestTail {
     tail: Tail,
     printed: Receiver<Print>,
     dir: tempfile::TempDir,
 }
 
-fn rig() -> Rig {
+fn start_tail() -> TestTail {
     let (sender, printed) = channel();
     let tail = Tail::start(Printer::to(sender)).unwrap();
-    Rig { tail, printed, dir: tempfile::tempdir().unwrap() }
+    TestTail { tail, printed, dir: tempfile::tempdir().unwrap() }
 }
 
 fn label(container: &str) -> Arc<Label> {
@@ -33,7 +33,7 @@ fn append(path: &Path, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-impl Rig {
+impl TestTail {
     /// Waits until `count` lines have arrived, and returns them as `container: text`.
     async fn lines(&self, count: usize) -> Vec<String> {
         let mut got = Vec::new();
@@ -62,116 +62,116 @@ impl Rig {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tail_prints_lines_as_written_and_joins_partial_entries() {
-    let rig = rig();
-    let log = rig.dir.path().join("0.log");
+    let tail = start_tail();
+    let log = tail.dir.path().join("0.log");
     append(&log, &entry("F", "before"));
-    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
-    assert_eq!(rig.lines(1).await, ["a: before"]);
+    tail.tail.follow(label("a"), tail.dir.path().to_owned(), None);
+    assert_eq!(tail.lines(1).await, ["a: before"]);
     append(&log, &entry("P", "one "));
     append(&log, &entry("F", "line"));
     append(&log, &entry("F", "next"));
-    assert_eq!(rig.lines(2).await, ["a: one line", "a: next"]);
-    rig.tail.finish().await;
-    rig.nothing_more();
+    assert_eq!(tail.lines(2).await, ["a: one line", "a: next"]);
+    tail.tail.finish().await;
+    tail.nothing_more();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tail_prints_lines_once_when_followed_twice() {
-    let rig = rig();
-    let log = rig.dir.path().join("0.log");
+    let tail = start_tail();
+    let log = tail.dir.path().join("0.log");
     append(&log, &entry("F", "one"));
     for _ in 0..3 {
-        rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
+        tail.tail.follow(label("a"), tail.dir.path().to_owned(), None);
     }
-    rig.tail.finish().await;
-    assert_eq!(rig.lines(1).await, ["a: one"]);
-    rig.nothing_more();
+    tail.tail.finish().await;
+    assert_eq!(tail.lines(1).await, ["a: one"]);
+    tail.nothing_more();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tail_reads_attempts_in_numeric_order() {
-    let rig = rig();
+    let tail = start_tail();
     for number in [9, 10, 11] {
-        append(&rig.dir.path().join(format!("{number}.log")), &entry("F", &number.to_string()));
+        append(&tail.dir.path().join(format!("{number}.log")), &entry("F", &number.to_string()));
     }
-    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
-    assert_eq!(rig.lines(3).await, ["a: 9", "a: 10", "a: 11"]);
-    append(&rig.dir.path().join("12.log"), &entry("F", "12"));
-    assert_eq!(rig.lines(1).await, ["a: 12"]);
+    tail.tail.follow(label("a"), tail.dir.path().to_owned(), None);
+    assert_eq!(tail.lines(3).await, ["a: 9", "a: 10", "a: 11"]);
+    append(&tail.dir.path().join("12.log"), &entry("F", "12"));
+    assert_eq!(tail.lines(1).await, ["a: 12"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tail_reads_old_attempt_to_its_end_after_restart() {
-    let rig = rig();
-    let log = rig.dir.path().join("0.log");
+    let tail = start_tail();
+    let log = tail.dir.path().join("0.log");
     append(&log, &entry("F", "one"));
-    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
-    assert_eq!(rig.lines(1).await, ["a: one"]);
+    tail.tail.follow(label("a"), tail.dir.path().to_owned(), None);
+    assert_eq!(tail.lines(1).await, ["a: one"]);
     append(&log, &entry("P", "cut off"));
-    append(&rig.dir.path().join("1.log"), &entry("F", "again"));
-    assert_eq!(rig.lines(2).await, ["a: cut off", "a: again"]);
+    append(&tail.dir.path().join("1.log"), &entry("F", "again"));
+    assert_eq!(tail.lines(2).await, ["a: cut off", "a: again"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tail_prints_last_line_without_end_once_its_attempt_has_ended() {
-    let rig = rig();
-    let log = rig.dir.path().join("0.log");
+    let tail = start_tail();
+    let log = tail.dir.path().join("0.log");
     append(&log, &(entry("F", "starting") + &entry("P", "fatal")));
-    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
-    assert_eq!(rig.lines(1).await, ["a: starting"]);
+    tail.tail.follow(label("a"), tail.dir.path().to_owned(), None);
+    assert_eq!(tail.lines(1).await, ["a: starting"]);
     for _ in 0..2 {
-        rig.tail.follow(label("a"), rig.dir.path().to_owned(), Some(0));
+        tail.tail.follow(label("a"), tail.dir.path().to_owned(), Some(0));
     }
-    assert_eq!(rig.lines(1).await, ["a: fatal"]);
+    assert_eq!(tail.lines(1).await, ["a: fatal"]);
     // The next attempt continues.
-    let next = rig.dir.path().join("1.log");
+    let next = tail.dir.path().join("1.log");
     append(&next, &entry("P", "one "));
-    rig.tail.follow(label("a"), rig.dir.path().to_owned(), Some(0));
+    tail.tail.follow(label("a"), tail.dir.path().to_owned(), Some(0));
     append(&next, &entry("F", "line"));
-    assert_eq!(rig.lines(1).await, ["a: one line"]);
-    rig.tail.finish().await;
-    rig.nothing_more();
+    assert_eq!(tail.lines(1).await, ["a: one line"]);
+    tail.tail.finish().await;
+    tail.nothing_more();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tail_follows_directory_created_later() {
-    let rig = rig();
-    let (early, late) = (rig.dir.path().join("early"), rig.dir.path().join("late"));
-    rig.tail.follow(label("late"), late.clone(), None);
+    let tail = start_tail();
+    let (early, late) = (tail.dir.path().join("early"), tail.dir.path().join("late"));
+    tail.tail.follow(label("late"), late.clone(), None);
     std::fs::create_dir_all(&early).unwrap();
     append(&early.join("0.log"), &entry("F", "x"));
-    rig.tail.follow(label("early"), early, None);
-    assert_eq!(rig.lines(1).await, ["early: x"]);
+    tail.tail.follow(label("early"), early, None);
+    assert_eq!(tail.lines(1).await, ["early: x"]);
     std::fs::create_dir_all(&late).unwrap();
     append(&late.join("0.log"), &entry("F", "y"));
-    rig.tail.follow(label("late"), late, None);
-    assert_eq!(rig.lines(1).await, ["late: y"]);
+    tail.tail.follow(label("late"), late, None);
+    assert_eq!(tail.lines(1).await, ["late: y"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tail_reads_everything_when_finished() {
-    let rig = rig();
-    let late = rig.dir.path().join("late");
-    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
-    rig.tail.follow(label("late"), late.clone(), None);
-    append(&rig.dir.path().join("0.log"), &entry("P", "no end"));
+    let tail = start_tail();
+    let late = tail.dir.path().join("late");
+    tail.tail.follow(label("a"), tail.dir.path().to_owned(), None);
+    tail.tail.follow(label("late"), late.clone(), None);
+    append(&tail.dir.path().join("0.log"), &entry("P", "no end"));
     std::fs::create_dir_all(&late).unwrap();
     append(&late.join("0.log"), &entry("F", "unseen"));
-    rig.tail.finish().await;
-    let mut lines = rig.lines(2).await;
+    tail.tail.finish().await;
+    let mut lines = tail.lines(2).await;
     lines.sort();
     assert_eq!(lines, ["a: no end", "late: unseen"]);
-    rig.nothing_more();
+    tail.nothing_more();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tail_waits_for_slow_printer_without_loss() {
-    let rig = rig();
+    let tail = start_tail();
     let count = 20 * BATCHES * CHUNK / 1024;
     let text: String = (0..count).map(|number| entry("F", &format!("{number:01000}"))).collect();
-    append(&rig.dir.path().join("0.log"), &text);
-    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
-    let lines = rig.lines(count).await;
+    append(&tail.dir.path().join("0.log"), &text);
+    tail.tail.follow(label("a"), tail.dir.path().to_owned(), None);
+    let lines = tail.lines(count).await;
     assert!(lines.iter().enumerate().all(|(number, line)| *line == format!("a: {number:01000}")));
 }
 

@@ -9,7 +9,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::shown::PodEnd;
+use crate::snapshot::PodEnd;
 
 /// A pod in a phase, without containers.
 pub(crate) fn pod(name: &str, phase: &str) -> PodReport {
@@ -57,7 +57,7 @@ pub(crate) fn reports(pods: Vec<PodReport>) -> Reports {
 }
 
 /// The pod in the store after this report.
-pub(crate) fn shown_pod(report: &PodReport) -> ShownPod {
+pub(crate) fn shown_pod(report: &PodReport) -> PodSnapshot {
     let status = |container: &ContainerReport| {
         let state = match container.state {
             ContainerPhase::Waiting => json!({"waiting": {"reason": container.reason}}),
@@ -79,7 +79,7 @@ pub(crate) fn shown_pod(report: &PodReport) -> ShownPod {
         )
     };
     let (init, app) = (of(ContainerKind::Init), of(ContainerKind::App));
-    ShownPod::of(&json!({
+    PodSnapshot::of(&json!({
         "metadata": {
             "uid": report.uid.as_str(), "namespace": report.namespace, "name": report.name, "creationTimestamp": START,
         },
@@ -91,9 +91,9 @@ pub(crate) fn shown_pod(report: &PodReport) -> ShownPod {
 }
 
 /// The view after these reports.
-fn shown(reports: &Reports) -> Shown {
+fn snapshot(reports: &Reports) -> RunSnapshot {
     let pods = reports.values().map(|report| Arc::new(shown_pod(report)));
-    Shown { pods: pods.collect(), ..Shown::default() }
+    RunSnapshot { pods: pods.collect(), ..RunSnapshot::default() }
 }
 
 /// The creation time of the pods.
@@ -109,7 +109,7 @@ fn frame() -> Frame {
 }
 
 fn picture(reports: &Reports, size: Size) -> Vec<String> {
-    super::picture(&shown(reports), reports, frame(), size)
+    super::picture(&snapshot(reports), reports, frame(), size)
 }
 
 const SIZE: Size = Size { columns: 80, rows: 24 };
@@ -198,17 +198,17 @@ fn view_tells_pods_that_end_from_those_that_were_stopped_and_removed() {
     let mut ending = pod("ending", "Running");
     ending.containers = vec![container("main", ContainerKind::App, ContainerPhase::Running, "")];
     let until = now() + SignedDuration::from_secs(9);
-    let with_end = |report: &PodReport, end| Arc::new(ShownPod { end, ..shown_pod(report) });
-    let mut shown = Shown {
+    let with_end = |report: &PodReport, end| Arc::new(PodSnapshot { end, ..shown_pod(report) });
+    let mut snapshot = RunSnapshot {
         pods: vec![with_end(&stopped, PodEnd::Stopped), with_end(&ending, PodEnd::Ending(until))],
         removed: 25,
         next_job: Some(("cronjob default/tick".to_owned(), until)),
     };
     // The store's status of a terminating pod.
-    Arc::make_mut(&mut shown.pods[1]).summary.status = "Terminating".to_owned();
+    Arc::make_mut(&mut snapshot.pods[1]).summary.status = "Terminating".to_owned();
     let reports = reports(vec![stopped, ending]);
     assert_eq!(
-        super::picture(&shown, &reports, frame(), SIZE),
+        super::picture(&snapshot, &reports, frame(), SIZE),
         [
             "⠋ default/ending   1/1  Terminating  ends within 9s",
             "  ● main           app  Running",
@@ -218,10 +218,10 @@ fn view_tells_pods_that_end_from_those_that_were_stopped_and_removed() {
             "… cronjob default/tick starts its next Job in 9s",
         ]
     );
-    shown.pods.clear();
-    let waits = super::picture(&shown, &reports, frame(), SIZE);
+    snapshot.pods.clear();
+    let waits = super::picture(&snapshot, &reports, frame(), SIZE);
     assert_eq!(waits[0], "⠋ cronjob default/tick starts its next Job in 9s");
-    assert_eq!(table(&shown, &reports, frame()), ["… 25 pods ended and were removed"]);
+    assert_eq!(table(&snapshot, &reports, frame()), ["… 25 pods ended and were removed"]);
 }
 
 /// Pods with two containers each; the first pods have finished.
@@ -293,13 +293,13 @@ fn picture_shortens_names_so_that_states_are_seen() {
 #[test]
 fn table_has_every_container() {
     let many = many(30, 30);
-    assert_eq!(table(&shown(&many), &many, frame()).len(), 90);
+    assert_eq!(table(&snapshot(&many), &many, frame()).len(), 90);
 }
 
 #[test]
 fn view_colours_marks_when_enabled() {
     let reports = reports(vec![pod("a", "Failed")]);
-    let lines = table(&shown(&reports), &reports, Frame { colour: true, ..frame() });
+    let lines = table(&snapshot(&reports), &reports, Frame { colour: true, ..frame() });
     assert_eq!(lines, ["\u{1b}[31m✗\u{1b}[0m default/a  0/0  Failed"]);
 }
 

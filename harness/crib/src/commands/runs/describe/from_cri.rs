@@ -123,7 +123,7 @@ fn image(container: &v1::ContainerStatus) -> String {
     let image = container.image.clone().unwrap_or_default();
     match image.user_specified_image.as_str() {
         "" => image.image,
-        said => said.to_owned(),
+        message => message.to_owned(),
     }
 }
 

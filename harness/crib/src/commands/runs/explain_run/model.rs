@@ -30,14 +30,14 @@ pub(super) struct Explained {
     /// ConfigMaps and Secrets, such as `configmap default/settings`.
     pub(super) objects: Vec<String>,
     /// Fields without effect, which `crib run` does not mention.
-    pub(super) no_effect: Vec<Place>,
+    pub(super) no_effect: Vec<FieldLocation>,
     /// The warnings of `crib run`.
     pub(super) warnings: Vec<String>,
 }
 
 /// A field in a manifest.
 #[derive(Debug, Serialize)]
-pub(super) struct Place {
+pub(super) struct FieldLocation {
     pub(super) file: String,
     pub(super) line: usize,
     pub(super) column: usize,
@@ -127,8 +127,8 @@ impl Explained {
     }
 }
 
-fn place(problem: &Problem) -> Place {
-    Place {
+fn place(problem: &Problem) -> FieldLocation {
+    FieldLocation {
         file: problem.file.clone(),
         line: problem.line,
         column: problem.column,
@@ -150,9 +150,8 @@ fn without_room(workloads: &[Workload]) -> Vec<String> {
             left = left.saturating_sub(placed);
         }
         if wanted > placed {
-            let (name, said) =
-                (workload.full_name(), pod_capacity::unplaced_message(wanted - placed));
-            lines.push(format!("{name}: {said}"));
+            let (name, sentence) = (workload.full_name(), pod_capacity::unplaced_message(wanted - placed));
+            lines.push(format!("{name}: {sentence}"));
         }
     }
     lines

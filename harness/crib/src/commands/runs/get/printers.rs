@@ -19,7 +19,7 @@ use crate::objects::kinds::Resource;
 
 /// The options of a table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct TableOptions {
     /// Whether to add the columns of `-o wide`.
     pub(super) wide: bool,
     pub(super) now: Timestamp,
@@ -33,7 +33,7 @@ pub(super) struct Printer {
     /// The additional columns of `-o wide`.
     wide: &'static [&'static str],
     /// Returns the cells of all of these columns.
-    cells: fn(&Value, Look) -> Vec<String>,
+    cells: fn(&Value, TableOptions) -> Vec<String>,
 }
 
 /// The additional columns of most kinds with a pod template.
@@ -208,15 +208,18 @@ impl Printer {
     }
 
     /// The headings after NAME.
-    pub(super) fn headings(&self, look: Look) -> impl Iterator<Item = &'static str> + use<> {
-        let wide = if look.wide { self.wide } else { &[] };
+    pub(super) fn headings(
+        &self,
+        options: TableOptions,
+    ) -> impl Iterator<Item = &'static str> + use<> {
+        let wide = if options.wide { self.wide } else { &[] };
         self.headings.iter().chain(wide).copied()
     }
 
     /// The cells after NAME.
-    pub(super) fn cells(&self, object: &Value, look: Look) -> Vec<String> {
-        let mut cells = (self.cells)(object, look);
-        cells.truncate(self.headings(look).count());
+    pub(super) fn cells(&self, object: &Value, options: TableOptions) -> Vec<String> {
+        let mut cells = (self.cells)(object, options);
+        cells.truncate(self.headings(options).count());
         cells
     }
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::printers::{Look, Printer, labels};
+use super::printers::{Printer, TableOptions, labels};
 use crate::client::CallError;
 use crate::client::output::{Columns, escape_control, print};
 use crate::client::run_objects::Found;
@@ -69,15 +69,15 @@ impl TableArgs {
 }
 
 impl Layout<'_> {
-    fn look(&self) -> Look {
-        Look { wide: self.wide, now: Timestamp::now() }
+    fn options(&self) -> TableOptions {
+        TableOptions { wide: self.wide, now: Timestamp::now() }
     }
 
     pub(super) fn headings(&self) -> Vec<String> {
         let mut headings: Vec<String> = Vec::new();
         headings.extend(self.with_namespace.then(|| "NAMESPACE".to_owned()));
         headings.push("NAME".to_owned());
-        headings.extend(self.printer.headings(self.look()).map(str::to_owned));
+        headings.extend(self.printer.headings(self.options()).map(str::to_owned));
         headings.extend(self.args.label_columns.iter().map(|key| heading(key)));
         headings.extend(self.args.show_labels.then(|| "LABELS".to_owned()));
         headings.extend(self.several_runs.then(|| "RUN".to_owned()));
@@ -90,7 +90,7 @@ impl Layout<'_> {
         let mut cells = Vec::new();
         cells.extend(self.with_namespace.then(|| metadata(object, "namespace").to_owned()));
         cells.push(if self.several_kinds { resource.named(name) } else { name.to_owned() });
-        cells.extend(self.printer.cells(object, self.look()));
+        cells.extend(self.printer.cells(object, self.options()));
         let label = |key: &String| {
             let label = object.pointer("/metadata/labels").and_then(|labels| labels.get(key));
             label.and_then(Value::as_str).unwrap_or_default().to_owned()

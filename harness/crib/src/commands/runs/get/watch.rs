@@ -6,9 +6,9 @@ use serde_json::Value;
 use super::table::{GrowingTable, Layout};
 use super::{GetArgs, OutputFormat, is_selected, list};
 use crate::client::output::{Document, print, print_value, write_text};
-use crate::client::run_objects::{Found, RunWatch, Told, named};
+use crate::client::run_objects::{Found, RunEvent, RunWatch, named};
 use crate::client::{CallError, until_signal};
-use crate::objects::kinds::{Resource, Wanted, wanted};
+use crate::objects::kinds::{RequestedObjects, Resource, requested};
 use crate::objects::metadata;
 use crate::template::TemplateError;
 use crib_base::exit::Exit;
@@ -31,15 +31,15 @@ pub(super) async fn run(args: &GetArgs, watch: RunWatch) -> Result<Exit, CallErr
 
 async fn show(args: &GetArgs, mut watch: RunWatch) -> Result<Exit, CallError> {
     let objects: Vec<&Value> = watch.runs().iter().flat_map(|run| &run.objects).collect();
-    let wanted = wanted(&args.objects, &objects).map_err(CallError::Usage)?;
-    super::check(args, &wanted)?;
+    let requested = requested(&args.objects, &objects).map_err(CallError::Usage)?;
+    super::check(args, &requested)?;
     let one_kind = || CallError::Usage("you may only specify a single resource type".to_owned());
-    let (resource, name) = match wanted {
-        Wanted::Lists(kinds) => match <[Resource; 1]>::try_from(kinds) {
+    let (resource, name) = match requested {
+        RequestedObjects::Lists(kinds) => match <[Resource; 1]>::try_from(kinds) {
             Ok([kind]) => (kind, None),
             Err(_) => return Err(one_kind()),
         },
-        Wanted::Named(names) => match <[(Resource, String); 1]>::try_from(names) {
+        RequestedObjects::Named(names) => match <[(Resource, String); 1]>::try_from(names) {
             Ok([(kind, name)]) => (kind, Some(name)),
             Err(_) => return Err(one_kind()),
         },
@@ -62,18 +62,18 @@ async fn show(args: &GetArgs, mut watch: RunWatch) -> Result<Exit, CallError> {
     if !args.watch_only {
         rows.print(&found)?;
     }
-    while let Some(told) = watch.next().await? {
-        let Told::Change(index, event) = told else { continue };
+    while let Some(next) = watch.next().await? {
+        let RunEvent::Change(index, event) = next else { continue };
         let (WatchEvent::Added(object)
         | WatchEvent::Modified(object)
         | WatchEvent::Deleted(object)) = &event
         else {
             continue;
         };
-        let is_wanted = resource.has(object)
+        let matches = resource.has(object)
             && is_selected(args, &resource, object)
             && name.as_ref().is_none_or(|name| name == metadata(object, "name"));
-        if is_wanted && let Some(run) = watch.runs().get(index) {
+        if matches && let Some(run) = watch.runs().get(index) {
             rows.print(&[Found { resource: resource.clone(), object, run }])?;
         }
     }

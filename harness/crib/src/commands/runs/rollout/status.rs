@@ -60,15 +60,15 @@ fn deployment(object: &Value) -> Result<Progress, String> {
     if progressing.is_some_and(|it| text(it, "/reason") == "ProgressDeadlineExceeded") {
         return Err(format!("deployment {name:?} exceeded its progress deadline"));
     }
-    let wanted = object.pointer("/spec/replicas").and_then(Value::as_i64);
+    let requested = object.pointer("/spec/replicas").and_then(Value::as_i64);
     let of = |field: &str| number(object, &format!("/status/{field}"));
     let (all, updated, available) =
         (of("replicas"), of("updatedReplicas"), of("availableReplicas"));
     let waiting = |what: String| {
         Ok(Progress::Going(format!("Waiting for deployment {name:?} rollout to finish: {what}...")))
     };
-    if let Some(wanted) = wanted.filter(|wanted| updated < *wanted) {
-        return waiting(format!("{updated} out of {wanted} new replicas have been updated"));
+    if let Some(requested) = requested.filter(|requested| updated < *requested) {
+        return waiting(format!("{updated} out of {requested} new replicas have been updated"));
     }
     if all > updated {
         return waiting(format!("{} old replicas are pending termination", all - updated));
@@ -96,16 +96,16 @@ fn daemon_set(object: &Value) -> Result<Progress, String> {
         return Ok(Progress::Going(text.to_owned()));
     }
     let of = |field: &str| number(object, &format!("/status/{field}"));
-    let (wanted, updated, available) =
+    let (requested, updated, available) =
         (of("desiredNumberScheduled"), of("updatedNumberScheduled"), of("numberAvailable"));
     let waiting = |what: String| {
         Ok(Progress::Going(format!("Waiting for daemon set {name:?} rollout to finish: {what}...")))
     };
-    if updated < wanted {
-        return waiting(format!("{updated} out of {wanted} new pods have been updated"));
+    if updated < requested {
+        return waiting(format!("{updated} out of {requested} new pods have been updated"));
     }
-    if available < wanted {
-        return waiting(format!("{available} of {wanted} updated pods are available"));
+    if available < requested {
+        return waiting(format!("{available} of {requested} updated pods are available"));
     }
     Ok(Progress::Done(format!("daemon set {name:?} successfully rolled out")))
 }
@@ -120,12 +120,15 @@ fn stateful_set(object: &Value) -> Result<Progress, String> {
     }
     let of = |field: &str| number(object, &format!("/status/{field}"));
     let (ready, updated) = (of("readyReplicas"), of("updatedReplicas"));
-    let wanted = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
-    if ready < wanted {
-        return Ok(Progress::Going(format!("Waiting for {} pods to be ready...", wanted - ready)));
+    let requested = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    if ready < requested {
+        return Ok(Progress::Going(format!(
+            "Waiting for {} pods to be ready...",
+            requested - ready
+        )));
     }
     // If a manifest sets no partition, an API server sets it to 0.
-    let of_partition = wanted - number(object, "/spec/updateStrategy/rollingUpdate/partition");
+    let of_partition = requested - number(object, "/spec/updateStrategy/rollingUpdate/partition");
     if updated < of_partition {
         return Ok(Progress::Going(format!(
             "Waiting for partitioned roll out to finish: {updated} out of {of_partition} new pods have been updated..."
@@ -142,10 +145,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::objects::kinds::{Wanted, wanted};
+    use crate::objects::kinds::{RequestedObjects, requested};
 
     fn of_kind(kind: &str, object: &Value) -> Result<Progress, String> {
-        let Ok(Wanted::Lists(kinds)) = wanted(&[kind.to_owned()], &[]) else {
+        let Ok(RequestedObjects::Lists(kinds)) = requested(&[kind.to_owned()], &[]) else {
             panic!("{kind} is not a kind");
         };
         of(&kinds[0], object)
@@ -168,7 +171,7 @@ mod tests {
     #[case([2, 1], 2, [2, 2, 2], "Waiting for deployment spec update to be observed...", false)]
     fn progress_of_deployments_is_that_of_kubectl(
         #[case] generations: [i64; 2],
-        #[case] wanted: i64,
+        #[case] requested: i64,
         #[case] counts: [i64; 3],
         #[case] text: &str,
         #[case] is_done: bool,
@@ -177,7 +180,7 @@ mod tests {
         let [replicas, updated, available] = counts;
         let object = json!({
             "metadata": {"name": "foo", "generation": generation},
-            "spec": {"replicas": wanted},
+            "spec": {"replicas": requested},
             "status": {
                 "observedGeneration": observed, "replicas": replicas, "updatedReplicas": updated,
                 "availableReplicas": available,
@@ -198,11 +201,11 @@ mod tests {
         #[case] is_done: bool,
     ) {
         let [generation, observed] = generations;
-        let [wanted, updated, available] = counts;
+        let [requested, updated, available] = counts;
         let object = json!({
             "metadata": {"name": "foo", "generation": generation},
             "status": {
-                "observedGeneration": observed, "desiredNumberScheduled": wanted,
+                "observedGeneration": observed, "desiredNumberScheduled": requested,
                 "updatedNumberScheduled": updated, "numberAvailable": available,
             },
         });

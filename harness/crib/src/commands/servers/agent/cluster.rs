@@ -180,7 +180,7 @@ impl ClusterArgs {
     }
 
     /// Applies the flags to the displayed configuration.
-    pub(super) fn show(&self, file: &mut KubeletConfiguration) {
+    pub(super) fn fill_configz(&self, file: &mut KubeletConfiguration) {
         file.rotate_certificates = self.rotate_certificates.or(file.rotate_certificates);
         file.server_tls_bootstrap = Some(self.signs_server(file));
     }
@@ -224,13 +224,13 @@ pub(crate) async fn serve_services(
 ) {
     /// The reason of the node condition.
     const REASON: &str = "ServicesNotServed";
-    let mut is_told = false;
-    let tell = |outcome| {
+    let mut is_logged = false;
+    let report = |outcome| {
         let message = match outcome {
             Outcome::Served => None,
             // kube-proxy may serve them.
             Outcome::Unsupported if proxy == ServiceProxy::Auto => {
-                if !std::mem::replace(&mut is_told, true) {
+                if !std::mem::replace(&mut is_logged, true) {
                     tracing::info!(
                         "the runtime does not serve Services: pods reach ClusterIPs only through kube-proxy"
                     );
@@ -245,5 +245,5 @@ pub(crate) async fn serve_services(
         };
         limits.set(REASON, message);
     };
-    service_stream::serve(socket, tables, tell).await;
+    service_stream::serve(socket, tables, report).await;
 }

@@ -109,7 +109,7 @@ impl ImageArgs {
     }
 
     /// Applies the flags to the displayed configuration.
-    pub(super) fn show(&self, file: &mut KubeletConfiguration) {
+    pub(super) fn fill_configz(&self, file: &mut KubeletConfiguration) {
         if let Some(policy) = self.image_pull_credentials_verification_policy {
             file.image_pull_credentials_verification_policy = Some(format!("{policy:?}"));
         }

@@ -17,7 +17,7 @@ pub(crate) struct LockFile {
     /// The file; created if it does not exist.
     pub(crate) path: PathBuf,
     /// Whether the agent exits when another process opens the file.
-    pub(crate) ends_on_contention: bool,
+    pub(crate) exit_on_contention: bool,
 }
 
 /// Why the file cannot be locked.
@@ -37,20 +37,20 @@ pub(super) struct HeldLock {
 
 impl LockFile {
     /// Locks the file; waits while another process holds the lock.
-    pub(super) fn hold(&self) -> Result<HeldLock, LockFileError> {
+    pub(super) fn acquire(&self) -> Result<HeldLock, LockFileError> {
         let failed = |source| LockFileError { path: self.path.clone(), source };
         let mut options = File::options();
         let options = options.create(true).truncate(false).read(true).write(true).mode(0o600);
         let file = options.open(&self.path).map_err(failed)?;
         tracing::info!(path = %self.path.display(), "locking");
         file.lock().map_err(failed)?;
-        let watched = self.ends_on_contention.then(|| self.path.clone());
+        let watched = self.exit_on_contention.then(|| self.path.clone());
         Ok(HeldLock { _file: file, watched })
     }
 }
 
 impl HeldLock {
-    /// Returns when another process opens or removes the file; never returns unless `ends_on_contention` is set.
+    /// Returns when another process opens or removes the file; never returns unless `exit_on_contention` is set.
     pub(super) async fn contended(&self) {
         let Some(path) = &self.watched else {
             return std::future::pending().await;
@@ -86,7 +86,7 @@ mod tests {
     async fn open_of_another_process_contends() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("lock");
-        let held = LockFile { path: path.clone(), ends_on_contention: true }.hold().unwrap();
+        let held = LockFile { path: path.clone(), exit_on_contention: true }.acquire().unwrap();
         let mut contended = Box::pin(held.contended());
         let short = Duration::from_millis(50);
         assert!(tokio::time::timeout(short, &mut contended).await.is_err(), "nobody opens it");

@@ -97,7 +97,7 @@ mod tests {
     fn only_resources_of_the_node_can_be_reserved(#[case] text: &str, #[case] words: &str) {
         match reservation(text) {
             Ok(_) => assert_eq!(words, ""),
-            Err(said) => assert!(!words.is_empty() && said.contains(words), "{said}"),
+            Err(error) => assert!(!words.is_empty() && error.contains(words), "{error}"),
         }
     }
 }

@@ -126,12 +126,12 @@ pub(super) fn own_cgroup(file: &KubeletConfiguration) -> Result<Option<HostCgrou
 }
 
 /// Restores the configured cgroup and OOM score periodically. Never returns.
-pub(super) async fn keep(file: &KubeletConfiguration, cgroup: Option<HostCgroups>) {
-    let mut is_told = false;
+pub(super) async fn maintain_cgroup(file: &KubeletConfiguration, cgroup: Option<HostCgroups>) {
+    let mut is_logged = false;
     loop {
         let entered = cgroup.as_ref().map(|cgroup| cgroup.enter(std::process::id()));
         if let Some(Err(error)) = entered
-            && !std::mem::replace(&mut is_told, true)
+            && !std::mem::replace(&mut is_logged, true)
         {
             tracing::warn!(%error, "failed to move the agent into kubeletCgroups; will retry: run the agent as root");
         }
@@ -142,7 +142,7 @@ pub(super) async fn keep(file: &KubeletConfiguration, cgroup: Option<HostCgroups
 }
 
 /// Sets the actual values of this process in the displayed configuration, and explicit values for the checks of the machine.
-pub(super) fn show(file: &mut KubeletConfiguration) {
+pub(super) fn fill_configz(file: &mut KubeletConfiguration) {
     file.fail_swap_on.get_or_insert(false);
     file.fail_cgroup_v1.get_or_insert(false);
     let score = fs::read_to_string("/proc/self/oom_score_adj").ok();

@@ -58,7 +58,7 @@ enum AuthorizationMode {
 
 impl ServerArgs {
     /// Whether no certificate is given, so that the server generates or requests one.
-    pub(super) fn makes_certificate(&self, file: &KubeletConfiguration) -> bool {
+    pub(super) fn generates_certificate(&self, file: &KubeletConfiguration) -> bool {
         self.tls_cert_file.is_none() && path(file.tls_cert_file.as_ref()).is_none()
     }
 
@@ -89,7 +89,7 @@ impl ServerArgs {
             any_port: named.is_none(),
             certificate: self.certificate(file, config, pki)?,
             reloads_certificate: file.gates().enabled("ReloadKubeletServerCertificateFile"),
-            signed: signed.filter(|_| self.makes_certificate(file)),
+            signed: signed.filter(|_| self.generates_certificate(file)),
             client_authority: self.client_authority(file),
             reloads_client_authority: file.gates().enabled("ReloadKubeletClientCAFile"),
             reads_user_ids: file.gates().enabled("AllowParsingUserUIDFromCertAuth"),
@@ -198,10 +198,13 @@ impl ServerArgs {
 
 /// Warns that requests cannot be authenticated without a cluster, if the file configures the server.
 fn warn_without_cluster(file: &KubeletConfiguration) {
-    let is_wanted =
+    let is_configured =
         file.enable_server == Some(true) || file.port.is_some() || file.address.is_some();
     let has_certificate = file.tls_cert_file.is_some() || file.tls_private_key_file.is_some();
-    if is_wanted || has_certificate || file.authentication.is_some() || file.authorization.is_some()
+    if is_configured
+        || has_certificate
+        || file.authentication.is_some()
+        || file.authorization.is_some()
     {
         tracing::warn!(
             "the node server needs --kubeconfig, because the API server authenticates and authorizes its clients: without --kubeconfig, set authorization.mode AlwaysAllow and authentication.webhook.enabled false"
@@ -212,10 +215,10 @@ fn warn_without_cluster(file: &KubeletConfiguration) {
 /// The debugging handlers of the server.
 fn handlers(file: &KubeletConfiguration, config: &Config) -> Handlers {
     let (all, gates) = (Handlers::default(), file.gates());
-    let shows_logs = file.enable_system_log_handler.unwrap_or(true);
+    let serves_logs = file.enable_system_log_handler.unwrap_or(true);
     Handlers {
         debugging: file.enable_debugging_handlers.unwrap_or(all.debugging),
-        system_logs: all.system_logs.filter(|_| shows_logs),
+        system_logs: all.system_logs.filter(|_| serves_logs),
         checkpoints: gates.enabled("ContainerCheckpoint"),
         flagz: gates.enabled("ComponentFlagz"),
         statusz: gates.enabled("ComponentStatusz"),

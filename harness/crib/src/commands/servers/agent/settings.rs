@@ -15,8 +15,8 @@ use super::lock_file::LockFile;
 use super::logs::{ContainerLogArgs, DeadContainerArgs};
 use super::node::NodeArgs;
 use super::server::ServerArgs;
-use super::show::ShowArgs;
 use super::source::SourceArgs;
+use super::status_ports::StatusPortArgs;
 
 /// The settings; each takes precedence over the corresponding KubeletConfiguration field.
 #[derive(Debug, Default, Args)]
@@ -59,7 +59,7 @@ pub(crate) struct Settings {
     #[command(flatten)]
     pub(crate) seccomp_profiles: SeccompProfileArgs,
     #[command(flatten)]
-    pub(crate) show: ShowArgs,
+    pub(crate) status_ports: StatusPortArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
     /// Whether the agent runs as `crib kubelet`: it links logs where log collectors expect them, retries a healthz port that is in

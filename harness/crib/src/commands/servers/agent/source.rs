@@ -89,7 +89,7 @@ impl SourceArgs {
     }
 
     /// Applies the flags to the displayed configuration. Pods of --manifest-mode crib are not static pods.
-    pub(super) fn show(&self, file: &mut KubeletConfiguration) {
+    pub(super) fn fill_configz(&self, file: &mut KubeletConfiguration) {
         if let Some(path) = &self.manifests {
             let is_kubelets = self.manifest_mode != Some(Mode::Crib);
             file.static_pod_path = is_kubelets.then(|| path.display().to_string());

@@ -48,7 +48,7 @@ use super::{cluster, process};
 use crate::{heap, shutdown};
 
 /// The timeout of the agent's shutdown.
-const LONGEST_END: Duration = Duration::from_secs(10);
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 
 /// The delays between restarts with the gate ReduceDefaultCrashLoopBackOffDecay.
 const REDUCED_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -122,10 +122,10 @@ impl Start {
             error_to_exit(entered, Exit::NoRuntime)?;
         }
         process::set(&file);
-        let held = settings.lock_file.as_ref().map(LockFile::hold).transpose();
+        let held = settings.lock_file.as_ref().map(LockFile::acquire).transpose();
         let held = error_to_exit(held, Exit::NoRuntime)?;
-        let _sole = error_to_exit(lock(&root_dir), Exit::NoRuntime)?;
-        let shutdown = io_error_to_exit("listen for signals", shutdown::on_signal(LONGEST_END))?;
+        let _root_dir_lock = error_to_exit(lock(&root_dir), Exit::NoRuntime)?;
+        let shutdown = io_error_to_exit("listen for signals", shutdown::on_signal(SHUTDOWN_LIMIT))?;
         heap::share();
         // A single thread: moving tasks between threads costs a fifth more CPU time and a fifth more memory. Operations that may
         // take long run on separate threads.
@@ -299,7 +299,8 @@ impl Serving<'_> {
             }
             config.cgroups.driver = driver;
         }
-        let sockets = settings.show.bind(file, settings.cluster.joins(), settings.as_kubelet).await;
+        let sockets =
+            settings.status_ports.bind(file, settings.cluster.joins(), settings.as_kubelet).await;
         let sockets = message_to_exit(sockets, Exit::BadInput)?;
         self.announce(&config, cri.as_ref()).await;
         let bootstrap = settings.cluster.bootstrap(&config);
@@ -316,7 +317,7 @@ impl Serving<'_> {
         let reviews = client.clone();
         let server = server.zip(configz);
         let config_shown = config.clone();
-        let serves = server.is_some() && settings.server.makes_certificate(file);
+        let serves = server.is_some() && settings.server.generates_certificate(file);
         let certificates = settings.cluster.certificates(file, &config, serves);
         let node = client.map(|client| {
             let settings =
@@ -393,9 +394,9 @@ impl Serving<'_> {
             why = agent.refused() => Err(why),
             () = serve_services(services) => Ok(Exit::Success),
             () = drive(drivers) => Ok(Exit::Success),
-            () = keep_claims(claims, agent.view()) => Ok(Exit::Success),
+            () = release_claims(claims, agent.view()) => Ok(Exit::Success),
             () = plugins.run() => Ok(Exit::Success),
-            () = process::keep(file, self.own_cgroup.clone()) => Ok(Exit::Success),
+            () = process::maintain_cgroup(file, self.own_cgroup.clone()) => Ok(Exit::Success),
             () = heap::trim_periodically() => Ok(Exit::Success),
         };
         systemd::notify("STOPPING=1");
@@ -408,10 +409,10 @@ impl Serving<'_> {
     /// configuration provides.
     fn in_use(&self) -> KubeletConfiguration {
         let mut shown = self.file.clone();
-        process::show(&mut shown);
-        self.settings.cluster.show(&mut shown);
-        self.settings.source.show(&mut shown);
-        self.settings.images.show(&mut shown);
+        process::fill_configz(&mut shown);
+        self.settings.cluster.fill_configz(&mut shown);
+        self.settings.source.fill_configz(&mut shown);
+        self.settings.images.fill_configz(&mut shown);
         shown.container_runtime_endpoint = Some(self.endpoint.to_string());
         let log = log(self.settings, self.file);
         let mut logging = shown.logging.unwrap_or_default();
@@ -481,7 +482,7 @@ async fn drive(drivers: Option<CsiDrivers>) {
 }
 
 /// Unprepares resource claims of removed pods, if the agent joins a cluster. Never returns.
-async fn keep_claims(claims: Option<NodeClaims>, agent: AgentView) {
+async fn release_claims(claims: Option<NodeClaims>, agent: AgentView) {
     if let Some(claims) = claims {
         claims.run(agent).await;
     }
@@ -493,7 +494,7 @@ const LOCK: &str = "lock";
 
 /// Why the root directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-enum SoleError {
+enum RootDirLockError {
     /// Another agent uses it.
     #[error(
         "the root directory {} is in use by another agent: stop the other agent, or give this one another --root-dir", .0.display()
@@ -511,8 +512,8 @@ enum SoleError {
 
 /// Locks the root directory until the file is closed, which also happens if the agent is killed. A second agent with the same
 /// directory would treat the first agent's pods as orphans and remove them.
-fn lock(root_dir: &Path) -> Result<File, SoleError> {
-    let failed = |source| SoleError::Lock { path: root_dir.to_owned(), source };
+fn lock(root_dir: &Path) -> Result<File, RootDirLockError> {
+    let failed = |source| RootDirLockError::Lock { path: root_dir.to_owned(), source };
     let file = File::options()
         .create(true)
         .truncate(false)
@@ -521,7 +522,7 @@ fn lock(root_dir: &Path) -> Result<File, SoleError> {
         .map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(SoleError::InUse(root_dir.to_owned())),
+        Err(std::fs::TryLockError::WouldBlock) => Err(RootDirLockError::InUse(root_dir.to_owned())),
         Err(std::fs::TryLockError::Error(error)) => Err(failed(error)),
     }
 }

@@ -157,9 +157,9 @@ mod tests {
         ];
         for (listener, socket) in listeners {
             send(&socket, "READY=1").unwrap();
-            let mut heard = [0; 16];
-            let length = listener.recv(&mut heard).unwrap();
-            assert_eq!(&heard[..length], b"READY=1");
+            let mut received = [0; 16];
+            let length = listener.recv(&mut received).unwrap();
+            assert_eq!(&received[..length], b"READY=1");
         }
     }
 }

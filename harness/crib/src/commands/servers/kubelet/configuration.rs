@@ -11,7 +11,7 @@ use agent::local_node::kubelet_config::{
 use crib_base::named_text;
 use serde_json::Value;
 
-use super::Given;
+use super::GivenFlags;
 use super::flags::{Kind, Target, flags};
 use super::values::value;
 
@@ -27,7 +27,7 @@ const WITHOUT_FILE: [(&str, &str); 4] = [
 ];
 
 /// The merged configuration, and the unknown fields of its files.
-pub(super) fn read(given: &Given) -> Result<(Document, Vec<String>), String> {
+pub(super) fn read(given: &GivenFlags) -> Result<(Document, Vec<String>), String> {
     let path = |name: &str| {
         let last = given.get(name).and_then(|texts| texts.last());
         last.filter(|text| !text.is_empty()).map(PathBuf::from)
@@ -94,7 +94,7 @@ fn parts(directory: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Sets the fields of the given flags. Feature gates are merged.
-fn lay_flags_over(document: &mut Document, given: &Given) -> Result<(), String> {
+fn lay_flags_over(document: &mut Document, given: &GivenFlags) -> Result<(), String> {
     for flag in flags() {
         let (Target::Field(name), Some(texts)) = (flag.target, given.get(flag.name)) else {
             continue;
@@ -106,11 +106,11 @@ fn lay_flags_over(document: &mut Document, given: &Given) -> Result<(), String> 
             continue;
         }
         // For a field without a default, an empty value means not set. --seccomp-default can only enable its field.
-        let says_nothing = value == "" && field(name).is_some_and(|it| it.default.is_empty());
+        let is_unset = value == "" && field(name).is_some_and(|it| it.default.is_empty());
         if flag.name == "seccomp-default" && value == false {
             continue;
         }
-        set(document, name, if says_nothing { Value::Null } else { value });
+        set(document, name, if is_unset { Value::Null } else { value });
     }
     Ok(())
 }

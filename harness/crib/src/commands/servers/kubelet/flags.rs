@@ -44,7 +44,7 @@ pub(super) enum Target {
     /// It sets this configuration field.
     Field(&'static str),
     /// It is not a configuration field; its help.
-    Own(&'static str),
+    Flag(&'static str),
     /// It has no effect; the reason.
     Unused(&'static str),
     /// A value is rejected; the remedy.
@@ -71,7 +71,7 @@ const fn field(name: &'static str, kind: Kind, of: &'static str) -> (&'static st
 }
 
 const fn own(name: &'static str, kind: Kind, help: &'static str) -> (&'static str, Kind, Target) {
-    (name, kind, Target::Own(help))
+    (name, kind, Target::Flag(help))
 }
 
 const CADVISOR: &str = "crib has no cAdvisor";
@@ -409,7 +409,7 @@ impl Flag {
 
     fn help(self) -> String {
         match self.target {
-            Target::Own(help) => help.to_owned(),
+            Target::Flag(help) => help.to_owned(),
             Target::Unused(why) => format!("No effect: {why}"),
             Target::Refused(remedy) => format!("Not supported; {remedy}"),
             Target::Field(name) => {

@@ -10,7 +10,7 @@ use file_copy::Source;
 use harness::streaming::{self, CommandError, Inlet, Streams, Transport};
 use tokio::time::timeout;
 
-use super::{Archive, Packing, Progress, Reached, Sink};
+use super::{Archive, Packing, Progress, Sink, TargetContainer};
 use crate::client::CallError;
 
 /// The timeout for the exit code of a command whose output has ended.
@@ -26,7 +26,10 @@ pub(super) struct From {
 
 impl From {
     /// Resolves a path: follows a symbolic link at its end, if the container has readlink.
-    pub(super) async fn find(container: &Reached<'_>, path: &str) -> Result<Self, CallError> {
+    pub(super) async fn find(
+        container: &TargetContainer<'_>,
+        path: &str,
+    ) -> Result<Self, CallError> {
         if Source::name(Path::new(path)) == "." {
             return Ok(Self { directory: path.to_owned(), name: ".".to_owned() });
         }
@@ -66,7 +69,7 @@ fn parent_and_name(path: &str) -> (String, String) {
 
 /// Runs a short command; `None` if the container does not have the program.
 async fn run(
-    container: &Reached<'_>,
+    container: &TargetContainer<'_>,
     command: &[&str],
 ) -> Result<Option<v1::ExecSyncResponse>, CallError> {
     let answer = container.cri.runtime.exec(&container.id, command.iter().copied(), 10);
@@ -83,7 +86,7 @@ async fn run(
 
 /// Copies from the container.
 pub(super) async fn read(
-    container: &Reached<'_>,
+    container: &TargetContainer<'_>,
     from: &From,
     sink: Sink,
     progress: Progress,
@@ -115,7 +118,7 @@ pub(super) async fn read(
 
 /// Copies into the container.
 pub(super) async fn write(
-    container: &Reached<'_>,
+    container: &TargetContainer<'_>,
     archive: Archive,
     path: &str,
     progress: Progress,
@@ -139,7 +142,7 @@ pub(super) async fn write(
 }
 
 async fn receive(
-    container: &Reached<'_>,
+    container: &TargetContainer<'_>,
     command: &[&str],
     packing: &mut Packing,
     progress: &Progress,
@@ -180,7 +183,7 @@ async fn receive(
 }
 
 async fn start(
-    container: &Reached<'_>,
+    container: &TargetContainer<'_>,
     command: &[&str],
     stdin: bool,
     transport: Transport,

@@ -3,7 +3,7 @@
 use compact::Set;
 use serde_json::Value;
 
-use super::Look;
+use super::TableOptions;
 use crib_base::columns::NONE;
 use crib_base::columns::fields::{
     UNSET, age_of, field, list, number, or, pairs, text, text_or, texts,
@@ -14,18 +14,18 @@ const LOAD_BALANCER_WIDTH: usize = 16;
 /// The maximum number of ports and endpoints that are listed.
 const NAMED: usize = 3;
 
-pub(super) fn service(object: &Value, look: Look) -> Vec<String> {
+pub(super) fn service(object: &Value, options: TableOptions) -> Vec<String> {
     let ports = list(object, "/spec/ports").iter().map(port).collect::<Vec<_>>();
     // The API server sets both fields, and the default type.
     let address = text_or(object, "/spec/clusterIPs/0", text(object, "/spec/clusterIP"));
     let kind = text_or(object, "/spec/type", "ClusterIP");
-    let external = external(object, &kind, look);
+    let external = external(object, &kind, options);
     vec![
         kind,
         or(address, NONE),
         external,
         or(ports.join(","), NONE),
-        age_of(object, look.now),
+        age_of(object, options.now),
         pairs(object, "/spec/selector"),
     ]
 }
@@ -40,12 +40,12 @@ fn port(port: &Value) -> String {
 }
 
 /// The external addresses.
-fn external(object: &Value, kind: &str, look: Look) -> String {
+fn external(object: &Value, kind: &str, options: TableOptions) -> String {
     let addresses = texts(object, "/spec/externalIPs").join(",");
     match kind {
         "ClusterIP" | "NodePort" => or(addresses, NONE),
         "LoadBalancer" => {
-            let mut all = vec![load_balancer(object, look), addresses];
+            let mut all = vec![load_balancer(object, options), addresses];
             all.retain(|part| !part.is_empty());
             or(all.join(","), "<pending>")
         }
@@ -54,18 +54,18 @@ fn external(object: &Value, kind: &str, look: Look) -> String {
     }
 }
 
-fn load_balancer(object: &Value, look: Look) -> String {
+fn load_balancer(object: &Value, options: TableOptions) -> String {
     let all = list(object, "/status/loadBalancer/ingress").iter();
     let all = all.map(|ingress| text_or(ingress, "/ip", text(ingress, "/hostname")));
     let all: Set<String> = all.filter(|address| !address.is_empty()).collect();
     let all = all.into_iter().collect::<Vec<_>>().join(",");
-    if look.wide || all.len() <= LOAD_BALANCER_WIDTH {
+    if options.wide || all.len() <= LOAD_BALANCER_WIDTH {
         return all;
     }
     all.chars().take(LOAD_BALANCER_WIDTH - 3).chain("...".chars()).collect()
 }
 
-pub(super) fn endpoint_slice(object: &Value, look: Look) -> Vec<String> {
+pub(super) fn endpoint_slice(object: &Value, options: TableOptions) -> Vec<String> {
     let ports = list(object, "/ports").iter().map(|port| {
         match field(port, "/port").and_then(Value::as_i64) {
             Some(number) => number.to_string(),
@@ -78,7 +78,7 @@ pub(super) fn endpoint_slice(object: &Value, look: Look) -> Vec<String> {
         text(object, "/addressType").to_owned(),
         shortened(ports.collect()),
         shortened(addresses.map(str::to_owned).collect()),
-        age_of(object, look.now),
+        age_of(object, options.now),
     ]
 }
 

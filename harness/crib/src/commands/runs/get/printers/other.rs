@@ -2,36 +2,36 @@
 
 use serde_json::Value;
 
-use super::Look;
+use super::TableOptions;
 use crib_base::columns::fields::{age_of, count, flag, number, text};
 
-pub(super) fn config_map(object: &Value, look: Look) -> Vec<String> {
+pub(super) fn config_map(object: &Value, options: TableOptions) -> Vec<String> {
     let entries = count(object, "/data") + count(object, "/binaryData");
-    vec![entries.to_string(), age_of(object, look.now)]
+    vec![entries.to_string(), age_of(object, options.now)]
 }
 
-pub(super) fn secret(object: &Value, look: Look) -> Vec<String> {
+pub(super) fn secret(object: &Value, options: TableOptions) -> Vec<String> {
     let kind = text(object, "/type").to_owned();
-    vec![kind, count(object, "/data").to_string(), age_of(object, look.now)]
+    vec![kind, count(object, "/data").to_string(), age_of(object, options.now)]
 }
 
-pub(super) fn namespace(object: &Value, look: Look) -> Vec<String> {
-    vec![text(object, "/status/phase").to_owned(), age_of(object, look.now)]
+pub(super) fn namespace(object: &Value, options: TableOptions) -> Vec<String> {
+    vec![text(object, "/status/phase").to_owned(), age_of(object, options.now)]
 }
 
-pub(super) fn runtime_class(object: &Value, look: Look) -> Vec<String> {
-    vec![text(object, "/handler").to_owned(), age_of(object, look.now)]
+pub(super) fn runtime_class(object: &Value, options: TableOptions) -> Vec<String> {
+    vec![text(object, "/handler").to_owned(), age_of(object, options.now)]
 }
 
-pub(super) fn priority_class(object: &Value, look: Look) -> Vec<String> {
+pub(super) fn priority_class(object: &Value, options: TableOptions) -> Vec<String> {
     vec![
         number(object, "/value").to_string(),
         flag(object, "/globalDefault").to_string(),
-        age_of(object, look.now),
+        age_of(object, options.now),
         text(object, "/preemptionPolicy").to_owned(),
     ]
 }
 
-pub(super) fn any(object: &Value, look: Look) -> Vec<String> {
-    vec![age_of(object, look.now)]
+pub(super) fn any(object: &Value, options: TableOptions) -> Vec<String> {
+    vec![age_of(object, options.now)]
 }

@@ -5,10 +5,10 @@ use crib_base::columns::fields::{age_of, list, text, text_or};
 use crib_base::columns::pod_summary::{PodSummary, is_open};
 use serde_json::Value;
 
-use super::Look;
+use super::TableOptions;
 
 /// The cells of a pod.
-pub(super) fn cells(pod: &Value, look: Look) -> Vec<String> {
+pub(super) fn cells(pod: &Value, options: TableOptions) -> Vec<String> {
     let summary = PodSummary::of(pod);
     let gates = list(pod, "/spec/readinessGates");
     let open = gates.iter().filter(|gate| is_open(pod, text(gate, "/conditionType")));
@@ -19,8 +19,8 @@ pub(super) fn cells(pod: &Value, look: Look) -> Vec<String> {
     vec![
         summary.ready(),
         summary.status,
-        summary.restarts.shown(look.now),
-        age_of(pod, look.now),
+        summary.restarts.shown(options.now),
+        age_of(pod, options.now),
         text_or(pod, "/status/podIPs/0/ip", NONE),
         text_or(pod, "/spec/nodeName", NONE),
         text_or(pod, "/status/nominatedNodeName", NONE),

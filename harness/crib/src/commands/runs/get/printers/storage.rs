@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Look;
+use super::TableOptions;
 use crib_base::columns::fields::{UNSET, age_of, field, is_terminating, text, text_or, texts};
 
 /// The annotation that overrides the field storageClassName.
@@ -35,7 +35,7 @@ fn modes(object: &Value, pointer: &str) -> String {
     modes.collect::<Vec<_>>().join(",")
 }
 
-pub(super) fn volume(object: &Value, look: Look) -> Vec<String> {
+pub(super) fn volume(object: &Value, options: TableOptions) -> Vec<String> {
     let claim = field(object, "/spec/claimRef");
     let claim = claim.map(|of| format!("{}/{}", text(of, "/namespace"), text(of, "/name")));
     vec![
@@ -47,12 +47,12 @@ pub(super) fn volume(object: &Value, look: Look) -> Vec<String> {
         class(object),
         text_or(object, "/spec/volumeAttributesClassName", UNSET),
         text(object, "/status/reason").to_owned(),
-        age_of(object, look.now),
+        age_of(object, options.now),
         text_or(object, "/spec/volumeMode", UNSET),
     ]
 }
 
-pub(super) fn claim(object: &Value, look: Look) -> Vec<String> {
+pub(super) fn claim(object: &Value, options: TableOptions) -> Vec<String> {
     let volume = text(object, "/spec/volumeName");
     let (capacity, access) = match volume {
         "" => (String::new(), String::new()),
@@ -67,7 +67,7 @@ pub(super) fn claim(object: &Value, look: Look) -> Vec<String> {
         access,
         class(object),
         text_or(object, "/spec/volumeAttributesClassName", UNSET),
-        age_of(object, look.now),
+        age_of(object, options.now),
         text_or(object, "/spec/volumeMode", UNSET),
     ]
 }

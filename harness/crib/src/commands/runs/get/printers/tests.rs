@@ -9,8 +9,8 @@ use super::*;
 
 const NOW: &str = "2026-03-04T05:06:07Z";
 
-fn look(wide: bool) -> Look {
-    Look { wide, now: NOW.parse().unwrap() }
+fn options(wide: bool) -> TableOptions {
+    TableOptions { wide, now: NOW.parse().unwrap() }
 }
 
 /// The time this many seconds ago.
@@ -23,9 +23,9 @@ fn ago(seconds: i64) -> Value {
 fn cells(group: &str, kind: &str, object: &Value, wide: bool) -> String {
     let of = |known: &&(&str, &str, Printer)| known.0 == group && known.1 == kind;
     let (_, _, printer) = PRINTERS.iter().find(of).unwrap();
-    let look = look(wide);
-    let cells = printer.cells(object, look);
-    assert_eq!(cells.len(), printer.headings(look).count());
+    let options = options(wide);
+    let cells = printer.cells(object, options);
+    assert_eq!(cells.len(), printer.headings(options).count());
     cells.join(" | ")
 }
 
@@ -40,7 +40,7 @@ const TEMPLATE_CELLS: &str = "fake-container1,fake-container2 | fake-image1,fake
 #[test]
 fn printers_have_as_many_cells_as_headings() {
     for (_, kind, printer) in PRINTERS {
-        let cells = (printer.cells)(&json!({}), look(true));
+        let cells = (printer.cells)(&json!({}), options(true));
         let headings = printer.headings.len() + printer.wide.len();
         // StatefulSets have no column for their selector.
         assert!(cells.len() == headings || kind == "StatefulSet", "{kind}: {cells:?}");

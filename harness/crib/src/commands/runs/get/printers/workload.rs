@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Look;
+use super::TableOptions;
 use crib_base::columns::NONE;
 use crib_base::columns::age::age;
 use crib_base::columns::fields::{
@@ -33,43 +33,43 @@ fn replicas(object: &Value) -> i64 {
     }
 }
 
-pub(super) fn deployment(object: &Value, look: Look) -> Vec<String> {
+pub(super) fn deployment(object: &Value, options: TableOptions) -> Vec<String> {
     let cells = vec![
         format!("{}/{}", status(object, "readyReplicas"), replicas(object)),
         status(object, "updatedReplicas"),
         status(object, "availableReplicas"),
-        age_of(object, look.now),
+        age_of(object, options.now),
     ];
     of_set(cells, object)
 }
 
-pub(super) fn replica_set(object: &Value, look: Look) -> Vec<String> {
-    of_set(replica_counts(object, look), object)
+pub(super) fn replica_set(object: &Value, options: TableOptions) -> Vec<String> {
+    of_set(replica_counts(object, options), object)
 }
 
 /// Its selector is a map of labels, not a LabelSelector.
-pub(super) fn replication_controller(object: &Value, look: Look) -> Vec<String> {
-    let mut cells = replica_counts(object, look);
+pub(super) fn replication_controller(object: &Value, options: TableOptions) -> Vec<String> {
+    let mut cells = replica_counts(object, options);
     cells.extend(containers(object, "/spec/template/spec/containers"));
     cells.push(pairs(object, "/spec/selector"));
     cells
 }
 
-fn replica_counts(object: &Value, look: Look) -> Vec<String> {
+fn replica_counts(object: &Value, options: TableOptions) -> Vec<String> {
     vec![
         replicas(object).to_string(),
         status(object, "replicas"),
         status(object, "readyReplicas"),
-        age_of(object, look.now),
+        age_of(object, options.now),
     ]
 }
 
-pub(super) fn stateful_set(object: &Value, look: Look) -> Vec<String> {
+pub(super) fn stateful_set(object: &Value, options: TableOptions) -> Vec<String> {
     let ready = format!("{}/{}", status(object, "readyReplicas"), replicas(object));
-    of_set(vec![ready, age_of(object, look.now)], object)
+    of_set(vec![ready, age_of(object, options.now)], object)
 }
 
-pub(super) fn daemon_set(object: &Value, look: Look) -> Vec<String> {
+pub(super) fn daemon_set(object: &Value, options: TableOptions) -> Vec<String> {
     let cells = vec![
         status(object, "desiredNumberScheduled"),
         status(object, "currentNumberScheduled"),
@@ -77,12 +77,12 @@ pub(super) fn daemon_set(object: &Value, look: Look) -> Vec<String> {
         status(object, "updatedNumberScheduled"),
         status(object, "numberAvailable"),
         pairs(object, "/spec/template/spec/nodeSelector"),
-        age_of(object, look.now),
+        age_of(object, options.now),
     ];
     of_set(cells, object)
 }
 
-pub(super) fn job(object: &Value, look: Look) -> Vec<String> {
+pub(super) fn job(object: &Value, options: TableOptions) -> Vec<String> {
     let succeeded = number(object, "/status/succeeded");
     let parallelism = number(object, "/spec/parallelism");
     let completions = match field(object, "/spec/completions").and_then(Value::as_i64) {
@@ -90,13 +90,13 @@ pub(super) fn job(object: &Value, look: Look) -> Vec<String> {
         None if parallelism > 1 => format!("{succeeded}/1 of {parallelism}"),
         None => format!("{succeeded}/1"),
     };
-    let end = time(object, "/status/completionTime").unwrap_or(look.now);
+    let end = time(object, "/status/completionTime").unwrap_or(options.now);
     let duration = time(object, "/status/startTime").map(|start| age(start, end));
     let cells = vec![
         job_status(object).to_owned(),
         completions,
         duration.unwrap_or_default(),
-        age_of(object, look.now),
+        age_of(object, options.now),
     ];
     of_set(cells, object)
 }
@@ -114,7 +114,7 @@ fn job_status(object: &Value) -> &'static str {
     }
 }
 
-pub(super) fn cron_job(object: &Value, look: Look) -> Vec<String> {
+pub(super) fn cron_job(object: &Value, options: TableOptions) -> Vec<String> {
     let last = "/status/lastScheduleTime";
     let suspended = match field(object, "/spec/suspend").and_then(Value::as_bool) {
         Some(true) => "True",
@@ -126,8 +126,8 @@ pub(super) fn cron_job(object: &Value, look: Look) -> Vec<String> {
         text_or(object, "/spec/timeZone", NONE),
         suspended.to_owned(),
         count(object, "/status/active").to_string(),
-        field(object, last).map_or_else(|| NONE.to_owned(), |_| since(object, last, look.now)),
-        age_of(object, look.now),
+        field(object, last).map_or_else(|| NONE.to_owned(), |_| since(object, last, options.now)),
+        age_of(object, options.now),
     ];
     cells.extend(template(
         object,

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 /// The view.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shown {
+pub(crate) struct RunSnapshot {
     /// The pods, including terminating and stopped ones.
-    pub(crate) pods: Vec<Arc<ShownPod>>,
+    pub(crate) pods: Vec<Arc<PodSnapshot>>,
     /// The number of pods that changed manifests or controllers removed during the run.
     pub(crate) removed: usize,
     /// The CronJob that starts the next Job, and the time.
@@ -21,7 +21,7 @@ pub(crate) struct Shown {
 
 /// A pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ShownPod {
+pub(crate) struct PodSnapshot {
     pub(crate) uid: PodUid,
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -44,7 +44,7 @@ pub(crate) enum PodEnd {
     Stopped,
 }
 
-impl ShownPod {
+impl PodSnapshot {
     /// A pod as it is in the store.
     pub(crate) fn of(pod: &Value) -> Self {
         let phase = text(pod, "/status/phase");

@@ -4,14 +4,14 @@ use bytes::Bytes;
 use cri::files::{ReadRequest, WriteRequest};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{Archive, Progress, Reached, Sink};
+use super::{Archive, Progress, Sink, TargetContainer};
 use crate::client::CallError;
 
 const READ: &str = "Read";
 
 /// Copies from the container.
 pub(super) async fn read(
-    container: &Reached<'_>,
+    container: &TargetContainer<'_>,
     path: &str,
     sink: Sink,
     progress: Progress,
@@ -22,7 +22,7 @@ pub(super) async fn read(
 }
 
 async fn receive(
-    container: &Reached<'_>,
+    container: &TargetContainer<'_>,
     path: &str,
     sink: &Sink,
     progress: &Progress,
@@ -45,7 +45,7 @@ async fn receive(
 
 /// Copies into the container.
 pub(super) async fn write(
-    container: &Reached<'_>,
+    container: &TargetContainer<'_>,
     archive: Archive,
     path: &str,
     progress: Progress,

@@ -28,11 +28,11 @@ const HEALTHZ_PORT: u16 = 10248;
 /// The interval at which a kubelet retries to bind the healthz port.
 ///
 /// Source: Kubernetes 1.36, cmd/kubelet/app/server.go run.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Health")]
-pub(crate) struct ShowArgs {
+pub(crate) struct StatusPortArgs {
     /// Port of /healthz, which fails if the sync loop is stuck or the runtime is not ready for 5 minutes; 0: disabled [default: 0;
     /// with --kubeconfig 10248, or a free port if 10248 is in use]
     #[arg(long, value_name = "PORT")]
@@ -48,7 +48,7 @@ pub(crate) struct ShowArgs {
 /// The bound sockets, and what each serves.
 #[derive(Debug)]
 pub(super) struct Sockets {
-    bound: Vec<(TcpListener, Shown)>,
+    bound: Vec<(TcpListener, ServedPaths)>,
     /// The healthz address that is not bound yet.
     healthz: Option<SocketAddr>,
     ports: OtherPorts,
@@ -56,12 +56,12 @@ pub(super) struct Sockets {
 
 /// What a socket serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shown {
+enum ServedPaths {
     Health,
     Everything,
 }
 
-impl ShowArgs {
+impl StatusPortArgs {
     /// Binds the ports of the flags, or else of the file. `joins`: the agent joins a cluster. `as_kubelet`: a healthz port that is
     /// in use is retried in the background, and the read-only port is bound to the server's address.
     pub(super) async fn bind(
@@ -99,7 +99,7 @@ impl ShowArgs {
         };
         let later = sockets.healthz.map_or(0, |at| at.port());
         sockets.ports.healthz = listener.as_ref().map_or(later, port_of);
-        sockets.bound.extend(listener.map(|listener| (listener, Shown::Health)));
+        sockets.bound.extend(listener.map(|listener| (listener, ServedPaths::Health)));
         let read_only = self.read_only_port.or(count(file.read_only_port)).unwrap_or_default();
         let read_only = if file.enable_server == Some(false) { 0 } else { read_only };
         let of_server = file.address.as_deref().filter(|_| as_kubelet);
@@ -109,7 +109,7 @@ impl ShowArgs {
         let listener =
             listener.map_err(|(problem, kind)| advised(problem, kind, "--read-only-port"))?;
         sockets.ports.read_only = read_only;
-        sockets.bound.extend(listener.map(|listener| (listener, Shown::Everything)));
+        sockets.bound.extend(listener.map(|listener| (listener, ServedPaths::Everything)));
         Ok(sockets)
     }
 }
@@ -146,7 +146,7 @@ async fn bind_in_time(at: SocketAddr) -> TcpListener {
                 "failed to bind the healthz port; will retry: set another --healthz-port, or 0 to disable it"
             ),
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
@@ -173,12 +173,12 @@ impl Sockets {
     /// Serves clients. Never returns.
     pub(super) async fn serve(self, node_api: Arc<NodeApi>) {
         let mut servers = JoinSet::new();
-        for (listener, shown) in self.bound {
-            servers.spawn(tasks::boxed(serve(listener, shown, Arc::clone(&node_api))));
+        for (listener, served) in self.bound {
+            servers.spawn(tasks::boxed(serve(listener, served, Arc::clone(&node_api))));
         }
         if let Some(at) = self.healthz {
             servers.spawn(tasks::boxed(async move {
-                serve(bind_in_time(at).await, Shown::Health, node_api).await;
+                serve(bind_in_time(at).await, ServedPaths::Health, node_api).await;
             }));
         }
         while servers.join_next().await.is_some() {}
@@ -186,13 +186,13 @@ impl Sockets {
     }
 }
 
-async fn serve(listener: TcpListener, shown: Shown, node_api: Arc<NodeApi>) {
+async fn serve(listener: TcpListener, served: ServedPaths, node_api: Arc<NodeApi>) {
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept(), if clients.len() < MOST_CLIENTS => match accepted {
                 Ok((stream, _)) => {
-                    let client = client(stream, shown, Arc::clone(&node_api));
+                    let client = client(stream, served, Arc::clone(&node_api));
                     clients.spawn(tasks::boxed(tokio::time::timeout(WAIT_LIMIT, client)));
                 }
                 Err(error) => {
@@ -205,12 +205,12 @@ async fn serve(listener: TcpListener, shown: Shown, node_api: Arc<NodeApi>) {
     }
 }
 
-async fn client(stream: TcpStream, shown: Shown, node_api: Arc<NodeApi>) {
+async fn client(stream: TcpStream, served: ServedPaths, node_api: Arc<NodeApi>) {
     let answer = service_fn(|request: Request<Incoming>| {
         let node_api = Arc::clone(&node_api);
         async move {
-            let health_alone = shown == Shown::Health;
-            let answer = node_api.answer(request.method(), request.uri(), health_alone).await;
+            let only_health = served == ServedPaths::Health;
+            let answer = node_api.answer(request.method(), request.uri(), only_health).await;
             Ok::<_, Infallible>(answer)
         }
     });
