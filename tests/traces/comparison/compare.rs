@@ -1,4 +1,4 @@
-//! ◆ Compares an agent's calls with a kubelet's, with the strictness and the tolerances of README-traces.
+//! ◆ Compares an agent's calls with a kubelet's, with the strictness and the tolerances of README.md in the parent directory.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! ◆ The steps of a scenario, in the form of `steps.json`. README.md in this directory documents the schema.
+//! ◆ The steps of a scenario, in the form of `steps.json`. ../README.md documents the schema.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
