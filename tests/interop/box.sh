@@ -1,5 +1,5 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # what it sets is for the scripts, and they say where $here is
-# Sourced by the scripts beside it. Provides a temporary directory, images, a `crib registry` that serves them, and a
+# shellcheck shell=bash disable=SC2034,SC2154 # the scripts use its variables, and set $here
+# Sourced by the scripts of this directory. Provides a temporary directory, images, a `crib registry` that serves them, and a
 # `crib runtime` that pulls from it, and removes all of them at exit. CRIB may name a prebuilt crib, CLIENTS the directory of
 # `tests/interop/clients`, BUSYBOX a busybox other than the one in PATH.
 
@@ -68,7 +68,7 @@ build_crib() {
   fi
 }
 
-# Sets $clients to the directory of the programs in Go.
+# Sets $clients to the directory of the Go programs.
 build_clients() {
   clients=${CLIENTS:-$work/clients}
   [[ -n ${CLIENTS:-} ]] || "$here/clients" "$clients"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Sourced by scripts that need Debian's containerd: starts one in namespaces of its own, in which everything ends with the
-# script, with the socket $root/s and the log $root/log. Its directories are below $root, which is removed at the end; a
-# containerd of the host is not touched. The script has to define `here`, and `again`: its own command line with CRIB set.
+# Sourced by scripts that need Debian's containerd: starts it in its own namespaces, in which all processes end with the script,
+# with the socket $root/s and the log $root/log. Its directories are below $root, which is removed at the end; the host's
+# containerd is not affected. The script must define `here`, and `again`: its own command line with CRIB set.
 #
 # Requires root, and Debian's containerd, containernetworking-plugins, iptables, busybox and iproute2.
 for program in containerd ctr runc iptables busybox; do
@@ -13,7 +13,7 @@ done
 [[ -n ${CRIB_ALONE:-} ]] || exec "$here/alone" "${again[@]}"
 
 root=$(mktemp --directory)
-# What the script starts besides.
+# Other processes that the script starts.
 servers=()
 containerd=
 clean_up() {
@@ -26,11 +26,11 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# The image of sandboxes: busybox, which waits.
+# The sandbox image: busybox, which sleeps.
 pause=crib.local/pause:1
 mkdir -p "$root/pause/layer/bin" "$root/cni" "$root/tmp"
 cp "$(command -v busybox)" "$root/pause/layer/bin/busybox"
-# Debian's busybox is linked dynamically, its busybox-static is not.
+# Debian's busybox is dynamically linked, busybox-static is not.
 { ldd "$root/pause/layer/bin/busybox" 2>/dev/null || true; } | { grep -o '/[^ ]*' || true; } |
   while IFS= read -r library; do cp --parents "$library" "$root/pause/layer"; done
 (
@@ -60,7 +60,7 @@ address = "$root/s"
 path = "$root/opt"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "$pause"
-# Root in a container may not lower the score.
+# Root in a container may not lower oom_score_adj.
 restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "$plugins"
@@ -71,7 +71,7 @@ containerd=$!
 for ((tries = 0; ; tries++)); do
   ctr --address "$root/s" version >/dev/null 2>&1 && break
   ((tries < 300)) && kill -0 "$containerd" || {
-    echo "${0##*/}: containerd does not serve:" >&2
+    echo "${0##*/}: containerd did not become ready:" >&2
     tail -n 20 "$root/log" >&2
     exit 1
   }

@@ -41,7 +41,7 @@ def kill(signal):
     return do("kill_container", container="c", signal=signal)
 
 
-# What a sentence is read as; a name stands for a step without more.
+# The result of parsing a sentence; a name stands for a step without other fields.
 SENTENCES = {
     "manifest dropped (10 pods)": "put?",
     "good manifest put back": "put?",
@@ -103,7 +103,7 @@ class ConvertTest(unittest.TestCase):
     maxDiff = None
 
     def scenario(self, notes, manifest=POD, mode="api", **files):
-        """A scenario in a directory of its own."""
+        """A scenario in its own directory."""
         directory = Path(self.enterContext(tempfile.TemporaryDirectory())) / "s"
         directory.mkdir()
         about = f"A pod. [mode {mode}; t=0 is 2026-11-21T11:00:00.000+00:00; 1-min load 0.1]"
@@ -189,7 +189,7 @@ class ConvertTest(unittest.TestCase):
         self.assertEqual(data, [{"s": {"a": "1"}, "s2": {"k": ""}}, {"m": {"X": "2"}}, {"s": {"a": "4"}, "s2": {"k": ""}}])
 
     def patch(self, sentence, status, **files):
-        """The patch of a sentence, and what the pod's statuses say 2 s later."""
+        """The patch of a sentence, and the pod's statuses 2 s later."""
         entry = {"pod": "default/p", "metadata": {"name": "p", "uid": "u"}, "status": status}
         history = [{"t": 0.1, **entry, "status": {}}, {"t": 7.0, **entry}]
         steps = self.steps([(0, "pod created"), (5, sentence), (9, "pod deleted")],

@@ -1,14 +1,15 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # what it sets is for the scripts, and they say where $here is
-# Sourced by the scripts beside it: a control plane (etcd, kube-apiserver, kube-controller-manager and kube-scheduler of Kubernetes
-# 1.36.2) in namespaces of its own, so that no port of the machine is taken, and what starts crib's node n1. Builds the programs that
-# are missing first, and those in the array `programs`. With `audits` there is an audit log. All of it ends with the script.
+# shellcheck shell=bash disable=SC2034,SC2154 # the scripts use its variables, and set $here
+# Sourced by the scripts of this directory: a control plane (etcd, kube-apiserver, kube-controller-manager and kube-scheduler of
+# Kubernetes 1.36.2) in its own namespaces, so that it uses no port of the host, and functions that start crib's node n1. First
+# builds missing programs, and those in the array `programs`. With `audits`, the API server writes an audit log. Everything ends
+# with the script.
 #
 #   CRIB_BINARY        a prebuilt crib
-#   CRIB_CLUSTER_BIN   the programs, or where they are to be built; crib/cluster-1.36.2 in the cache directory of the user by default
+#   CRIB_CLUSTER_BIN   the directory of the programs, which are built there (default: crib/cluster-1.36.2 in the user's cache directory)
 #   CRIB_CLUSTER_LOGS  a directory for the logs of all programs
-#   CRIB_AS_KUBELET    if it is set, the agent is started as crib kubelet
-#   CRIB_GO_KUBELET    if it is set, the kubelet of Kubernetes is the node in place of the agent, on the same runtime
-#   CRIB_AUDIT         a file for what clients have asked the API server, as JSON lines
+#   CRIB_AS_KUBELET    if set, starts the agent as crib kubelet
+#   CRIB_GO_KUBELET    if set, the node is the kubelet of Kubernetes instead of the agent, on the same runtime
+#   CRIB_AUDIT         a file for the requests to the API server, as JSON lines
 
 bin=${CRIB_CLUSTER_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/crib/cluster-1.36.2}
 export CRIB_CLUSTER_BIN=$bin
@@ -21,7 +22,7 @@ if [[ -z ${CRIB_IN_BOX:-} ]]; then
   CRIB_IN_BOX=yes exec unshare --net --mount --pid --fork --mount-proc --kill-child "$0" "$@"
 fi
 ip link set lo up
-# The API server is a proxy for nodes with an address that is no loopback.
+# The API server proxies only to nodes with a non-loopback address.
 node_ip=192.0.2.1
 ip address add "$node_ip/32" dev lo
 # Pods of several nodes reach each other through this namespace.
@@ -38,23 +39,23 @@ finish() {
   for name in metrics-server agent2 runtime2 agent runtime registry kube-scheduler kube-controller-manager kube-apiserver etcd; do
     stop "$name"
   done
-  # Secrets of pods are on a tmpfs; of a kubelet's, each volume is one.
+  # Secrets of pods are on a tmpfs; a kubelet has one for each volume.
   awk -v below="$work/" 'index($2, below) == 1 { print $2 }' /proc/self/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null ||
     true
   rm -rf --one-file-system "$work"
 }
 trap finish EXIT
 
-# start NAME COMMAND…: in the background, with a log of its own. Cases are in shells of their own, so that ids are in files.
+# start NAME COMMAND…: starts a command in the background, with its own log. Cases run in subshells, so process ids are in files.
 start() {
   local name=$1
   shift
   "$@" >>"$logs/$name.log" 2>&1 &
   echo $! >"$work/$name.pid"
-  # The shell does not say how it ends.
+  # The shell does not print a message when it ends.
   disown
 }
-# stop NAME [SIGNAL]: ends it and waits for its end.
+# stop NAME [SIGNAL]: stops it and waits until it has exited.
 stop() {
   local pid
   [[ -e $work/$1.pid ]] || return 0
@@ -63,7 +64,7 @@ stop() {
   while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
   rm "$work/$1.pid"
 }
-# within SECONDS COMMAND…: repeats the command until it succeeds. What it printed last is in the file $seen.
+# within SECONDS COMMAND…: repeats the command until it succeeds. The file $seen has its last output.
 within() {
   local until=$((SECONDS + $1))
   shift
@@ -86,7 +87,7 @@ openssl x509 -req -in "$work/keys/server.csr" -CA "$work/keys/ca.crt" -CAkey "$w
 openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj "/O=system:masters/CN=kube-apiserver-kubelet-client" \
   -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=clientAuth -keyout "$work/keys/kubelet-client.key" \
   -out "$work/keys/kubelet-client.crt" 2>/dev/null
-# The API server passes requests on to metrics-server with this one.
+# The API server uses this one for requests to metrics-server.
 openssl req -newkey rsa:2048 -nodes -subj /CN=front-proxy -keyout "$work/keys/proxy.key" -out "$work/keys/proxy.csr" 2>/dev/null
 openssl x509 -req -in "$work/keys/proxy.csr" -CA "$work/keys/ca.crt" -CAkey "$work/keys/ca.key" -days 1 \
   -extfile <(echo extendedKeyUsage=clientAuth) -out "$work/keys/proxy.crt" 2>/dev/null
@@ -127,8 +128,7 @@ start_apiserver() {
     --service-account-issuer https://kubernetes.default.svc --api-audiences https://kubernetes.default.svc \
     --service-account-key-file "$work/keys/accounts.key" --service-account-signing-key-file "$work/keys/accounts.key" "${audit[@]}"
 }
-# The fields that have no flag of a kubelet, or another default in a cluster than in its absence. However full this machine is, no pod
-# is evicted.
+# Fields without a kubelet flag, or whose default in a cluster differs. No pod is evicted, no matter how full this machine is.
 cat >"$work/kubelet.yaml" <<CONFIG
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -140,7 +140,7 @@ staticPodPath: $work/static
 evictionHard: {}
 CONFIG
 if [[ -n ${CRIB_GO_KUBELET:-} ]]; then
-  # It writes below its own directory alone, and makes no cgroups.
+  # It writes only below its own directory, and creates no cgroups.
   cat >>"$work/kubelet.yaml" <<CONFIG
 cgroupDriver: cgroupfs
 cgroupsPerQOS: false
@@ -169,7 +169,7 @@ start etcd "$bin/etcd" --data-dir "$work/etcd" --listen-client-urls http://127.0
   --advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:2380 --unsafe-no-fsync
 start_apiserver
 within 120 k get --raw /readyz || {
-  echo "${0##*/}: the API server does not become ready: see $logs" >&2
+  echo "${0##*/}: the API server did not become ready: see $logs" >&2
   tail -n 20 "$logs/kube-apiserver.log" >&2
   exit 1
 }
@@ -178,7 +178,7 @@ start kube-controller-manager "$bin/kube-controller-manager" --kubeconfig "$work
   --allocate-node-cidrs --cluster-cidr 10.244.0.0/16 --service-cluster-ip-range 10.96.0.0/16 \
   --cluster-signing-cert-file "$work/keys/ca.crt" --cluster-signing-key-file "$work/keys/ca.key"
 start kube-scheduler "$bin/kube-scheduler" --kubeconfig "$work/admin.kubeconfig" --leader-elect=false --secure-port 0
-# start_node FLAG…: a runtime with these flags, and the node n1.
+# start_node FLAG…: starts a runtime with these flags, and the node n1.
 start_node() {
   start runtime "$crib" runtime --listen "$work/crib.sock" --state-dir "$work/state" --ephemeral "$@"
   within 60 grep -q listening "$logs/runtime.log"

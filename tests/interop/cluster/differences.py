@@ -14,7 +14,7 @@ import re
 import sys
 
 NODE = "system:node:n1"
-# Requests that a node sends as often as time has passed.
+# Requests that a node sends periodically.
 PERIODIC = {"leases"}
 WORDS = [
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
@@ -40,8 +40,8 @@ def normal(text):
 
 
 def plain(value):
-    """Without fields of no value, which Go writes in one form and serde in another, and without when a condition changed: whether that
-    is another second than the last is chance."""
+    """Without empty fields, which Go and serde write differently, and without the transition times of conditions: whether their
+    second differs from the last one is nondeterministic."""
     if isinstance(value, dict):
         is_nothing = lambda key: key in ("lastProbeTime", "lastState") and not value[key]
         # Addresses of one family, whatever the runtime has before it knows the node's range.
@@ -53,7 +53,7 @@ def plain(value):
 
 
 def streams(path):
-    """What a node has asked: {scenario: {stream: [(what, {path: value})]}}."""
+    """The requests of a node: {scenario: {stream: [(what, {path: value})]}}."""
     found = collections.defaultdict(lambda: collections.defaultdict(list))
     with open(path) as file:
         entries = [entry for entry in map(json.loads, file) if entry["user"]["username"] == NODE]
@@ -65,19 +65,19 @@ def streams(path):
         stream, what, body = request(entry, of)
         requests = found[of.get("namespace", "the node")][normal(stream)]
         asked = (normal(what), dict(fields("", json.loads(normal(json.dumps(plain(body)))))))
-        # How often a node asks again, and how many pods share an object, is of no matter.
+        # The number of repeated requests, and of pods that share an object, is irrelevant.
         if entry["verb"] not in ("list", "watch") or asked not in requests:
             requests.append(asked)
     return found
 
 
 def request(entry, of):
-    """The stream of a request, what it is in short, and its body."""
+    """The stream of a request, its short description, and its body."""
     body = entry.get("requestObject") or {}
     verb, name = entry["verb"], of.get("name", "")
     resource = of["resource"] + ("/" + of["subresource"] if "subresource" in of else "")
     if verb in ("list", "watch"):
-        # A kubelet's first list is a watch that begins with all objects. Which one is followed first is chance.
+        # A kubelet's first list is a watch that begins with all objects. Which one comes first is nondeterministic.
         name = " ".join(re.findall(r"(?:field|label)Selector=([^&]*)", entry["requestURI"]))
         resource = f"{resource} {name}".strip()
         return resource, f"follow {resource}", {}
@@ -94,7 +94,7 @@ def request(entry, of):
 
 
 def shown(status):
-    """What a status is about, by which requests of two nodes are found to be the same."""
+    """The subject of a status, by which requests of two nodes are matched."""
     yield from (status[key] for key in ("phase", "reason") if key in status)
     for kind in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
         for container in status.get(kind) or []:
@@ -114,7 +114,7 @@ def fields(path, value):
 
 
 def differences(ones, others):
-    """What two streams do not share, a line each: requests of one of them, and fields of requests of both."""
+    """The differences of two streams, one a line: requests of only one of them, and differing fields of requests of both."""
     matcher = difflib.SequenceMatcher(None, [what for what, _ in ones], [what for what, _ in others], autojunk=False)
     for tag, i, j, k, m in matcher.get_opcodes():
         if tag != "equal":

@@ -1,7 +1,8 @@
-# shellcheck shell=bash disable=SC2154 # the scripts say where $here, $bin and $work are
-# Sourced by the scripts beside it: what makes the images of the end-to-end suites from programs of this machine, as an OCI layout.
+# shellcheck shell=bash disable=SC2154 # the scripts set $here, $bin and $work
+# Sourced by the scripts of this directory: builds the images of the end-to-end suites from programs of this machine, as an OCI
+# layout.
 
-# build_images DIR: needs agnhost in $bin, and has sample-device-plugin in an image too if it is there.
+# build_images DIR: needs agnhost in $bin; also builds an image of sample-device-plugin if that is there.
 build_images() {
   local clients=$work/clients sources others=()
   mkdir -p "$clients"

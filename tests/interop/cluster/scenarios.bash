@@ -1,16 +1,16 @@
 # shellcheck shell=bash disable=SC2016 # scripts of containers
-# Sourced by `compare`: what its nodes are asked to do. A scenario runs in a namespace of its own ($namespace, `n` is kubectl there),
-# whose pods are deleted at its end. Each state lasts longer than a kubelet's listing of containers, a second, so that both nodes see it.
+# Sourced by `compare`: the scenarios for its nodes. A scenario runs in its own namespace ($namespace; `n` is kubectl in it), whose
+# pods are deleted at its end. Each state lasts longer than a kubelet's relist period, one second, so that both nodes observe it.
 
-# pod NAME SPEC: creates a pod of this spec, in which IMAGE is an image that there always is.
+# pod NAME SPEC: creates a pod with this spec, in which IMAGE stands for an image that always exists.
 pod() {
   printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {terminationGracePeriodSeconds: 5, %s}\n' "$1" \
     "${2//IMAGE/image: crib.local/host, imagePullPolicy: IfNotPresent}" | n create -f -
 }
-# runs NAME SECONDS [STATUS]: a container that does.
+# runs NAME SECONDS [STATUS]: prints a container that runs for this time and exits with the status.
 runs() { printf '{name: %s, IMAGE, command: [sh, -c, "sleep %s; exit %s"]}' "$1" "$2" "${3:-0}"; }
 polite='command: [sh, -c, "trap \"exit 0\" TERM; while :; do sleep 0.1; done"]'
-# becomes POD PATH VALUE: waits for a field.
+# becomes POD PATH VALUE: waits until a field has this value.
 becomes() { n wait "pod/$1" --for "jsonpath={$2}=$3" --timeout 90s; }
 phase() { becomes "$1" .status.phase "$2"; }
 ready() { n wait "pod/$1" --for condition=Ready --timeout 60s; }
