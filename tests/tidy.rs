@@ -3,27 +3,27 @@
 //! Each rule is a function from the tree to a list of offences, so that tests can show that it finds them.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "tidy/arrows.rs"]
-mod arrows;
-#[path = "tidy/circles.rs"]
-mod circles;
 #[path = "tidy/code.rs"]
 mod code;
 #[path = "tidy/docs.rs"]
 mod docs;
 #[path = "tidy/fuzz.rs"]
 mod fuzz;
+#[path = "tidy/import_cycles.rs"]
+mod import_cycles;
+#[path = "tidy/layers.rs"]
+mod layers;
 #[path = "tidy/licences.rs"]
 mod licences;
-#[path = "tidy/rooms.rs"]
-mod rooms;
+#[path = "tidy/package_dependencies.rs"]
+mod package_dependencies;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::{env, fs};
 
-use arrows::{arrows_broken, dependencies};
 use code::{code_only, lines_naming};
+use package_dependencies::{dependencies, dependency_violations};
 
 /// Files that may be longer than [`MAX_LINES`], with the reason.
 const LONG: [(&str, &str); 0] = [];
@@ -132,7 +132,7 @@ fn without_a_first_line(tree: &Tree) -> Vec<String> {
     rust(tree)
         .filter(|(_, text)| {
             let first = text.lines().next().unwrap_or_default();
-            first.strip_prefix("//! ").is_none_or(|said| said.trim().len() < 10)
+            first.strip_prefix("//! ").is_none_or(|message| message.trim().len() < 10)
         })
         .map(|(path, _)| path.to_owned())
         .collect()
@@ -237,8 +237,9 @@ fn shortcuts(tree: &Tree) -> Vec<String> {
             offences.push(format!("{path}: write foo.rs and foo/, not foo/mod.rs"));
         }
         let lines = lines_naming(&code_only(text), "#[ignore");
-        let said = "a test that does not run; skip it with a reason when the box lacks something";
-        offences.extend(lines.iter().map(|line| format!("{path}:{line}: {said}")));
+        let message =
+            "a test that does not run; skip it with a reason when the box lacks something";
+        offences.extend(lines.iter().map(|line| format!("{path}:{line}: {message}")));
     }
     offences
 }
@@ -258,8 +259,8 @@ fn without_lints(tree: &Tree) -> Vec<String> {
 }
 
 #[test]
-fn packages_depend_along_arrows_only() {
-    must_be_none("not an arrow", &arrows_broken(&dependencies()));
+fn packages_depend_only_on_listed_ones() {
+    must_be_none("not a listed dependency", &dependency_violations(&dependencies()));
 }
 
 #[test]
@@ -353,7 +354,7 @@ fn rules_find_offences() {
         ("keeper".to_owned(), needs(&["file-tree", "tonic"])),
         ("utils".to_owned(), needs(&[])),
     ]);
-    assert_eq!(arrows_broken(&broken).len(), 11);
+    assert_eq!(dependency_violations(&broken).len(), 11);
 
     let long = "//! A long file.\n".to_owned() + &"\n".repeat(MAX_LINES);
     let files = tree(&[

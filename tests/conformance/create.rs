@@ -8,10 +8,10 @@ use crate::support::*;
 #[tokio::test]
 async fn repeated_create_returns_existing_container_until_started() {
     let (runtime, pod) = with_pod().await;
-    let asked = || pod.create(fixture::forever("c"));
+    let requested = || pod.create(fixture::forever("c"));
     // The first client disconnects before or after the call completes.
-    let gone = tokio::time::timeout(Duration::from_millis(1), asked()).await;
-    let (a, b) = tokio::join!(asked(), asked());
+    let gone = tokio::time::timeout(Duration::from_millis(1), requested()).await;
+    let (a, b) = tokio::join!(requested(), requested());
     let id = a.unwrap();
     assert_eq!(b.unwrap(), id);
     if let Ok(first) = gone {
@@ -20,7 +20,7 @@ async fn repeated_create_returns_existing_container_until_started() {
     let all = runtime.client.containers(Default::default()).await.unwrap();
     assert_eq!(all.len(), 1);
     runtime.client.start(&id).await.unwrap();
-    assert_eq!(code(asked().await), Code::AlreadyExists);
+    assert_eq!(code(requested().await), Code::AlreadyExists);
 }
 
 #[tokio::test]

@@ -69,8 +69,8 @@ async fn every_call_is_answered_as_without_proxy_and_recorded() {
                 }
                 (Err(expected), Err(found)) => {
                     let expected = seen(expected, [&direct.pod.id, &direct.container]);
-                    let told = seen(found, [&through.pod.id, &through.container]);
-                    assert_eq!(expected, told, "{name}");
+                    let reported = seen(found, [&through.pod.id, &through.container]);
+                    assert_eq!(expected, reported, "{name}");
                     assert_eq!(recorded.code, Some(found.code()), "{name}");
                     assert_eq!(recorded.message, found.message(), "{name}");
                 }
@@ -185,7 +185,7 @@ async fn call_that_client_gives_up_is_cancelled_at_runtime() {
     let container = pod.start(fixture::forever("c")).await.unwrap();
     let word = fixture::unique("given-up");
     let script = format!("touch /tmp/{word}; exec sleep 1000");
-    let asked = client.exec(&container, ["/bin/sh", "-c", &script], 0);
+    let requested = client.exec(&container, ["/bin/sh", "-c", &script], 0);
     let started = eventually(WAIT_LIMIT, "the exec to start", async || {
         let test = ["/bin/sh", "-c", &format!("test -e /tmp/{word}")].map(str::to_owned);
         match runtime.client.exec(&container, test, 10).await {
@@ -194,7 +194,7 @@ async fn call_that_client_gives_up_is_cancelled_at_runtime() {
         }
     });
     tokio::select! {
-        answer = asked => panic!("{answer:?}"),
+        answer = requested => panic!("{answer:?}"),
         started = started => started.unwrap(),
     }
     assert_eq!(last(&proxy, "ExecSync").await.code, Some(Code::Cancelled));

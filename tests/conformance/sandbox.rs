@@ -84,8 +84,8 @@ async fn isolation_is_in_log_and_status(#[case] options: Options) {
     assert!(!isolation.is_empty());
     let log = runtime.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(" isolation=")).collect();
-    let told = format!(" isolation={isolation}");
-    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains(&told)), "{log}");
+    let reported = format!(" isolation={isolation}");
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains(&reported)), "{log}");
 }
 
 const HANDLERS: &str = "handlers:

@@ -36,14 +36,14 @@ async fn init_containers_run_in_order_before_others() {
 async fn removed_manifest_stops_pod_gracefully() {
     let node = Node::start().await.unwrap();
     // The container records the SIGTERM in a directory that remains, because its log is removed with the pod.
-    let told = node.runtime.root().join("told");
-    std::fs::create_dir(&told).unwrap();
+    let reported = node.runtime.root().join("told");
+    std::fs::create_dir(&reported).unwrap();
     let script =
         "trap 'touch /told/asked; exit 0' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let pod = manifest("p", "Always", &[("app", script)])
         .replace(
             "volumes: [",
-            &format!("volumes: [{{name: told, hostPath: {{path: {}}}}}, ", told.display()),
+            &format!("volumes: [{{name: told, hostPath: {{path: {}}}}}, ", reported.display()),
         )
         .replace("volumeMounts: [", "volumeMounts: [{name: told, mountPath: /told}, ");
     node.write_manifest("p.yaml", &pod).unwrap();
@@ -51,7 +51,7 @@ async fn removed_manifest_stops_pod_gracefully() {
     assert!(node.agent_root().join("pods").read_dir().unwrap().next().is_some());
     node.delete_manifest("p.yaml").unwrap();
     no_pods(&node).await;
-    assert!(told.join("asked").exists(), "it was not asked to end");
+    assert!(reported.join("asked").exists(), "it was not asked to end");
 }
 
 #[tokio::test]

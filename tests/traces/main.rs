@@ -275,7 +275,9 @@ async fn replay_all(
                 comparison::judge::judge(&scenario, &registry, &trial).await
             });
             let outcome = judging.await.unwrap_or_else(|error| {
-                Outcome::Broken(error.try_into_panic().map_or_else(|error| error.to_string(), said))
+                Outcome::Broken(
+                    error.try_into_panic().map_or_else(|error| error.to_string(), panic_message),
+                )
             });
             Verdict { name, about, outcome }
         });
@@ -284,7 +286,7 @@ async fn replay_all(
 }
 
 /// The message of a panic.
-fn said(panic: Box<dyn std::any::Any + Send>) -> String {
+fn panic_message(panic: Box<dyn std::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("it panicked").to_owned()

@@ -122,11 +122,11 @@ async fn no_string_of_an_answer_steers_terminal() {
     let direct = harness::Client::new(&place.path("s"));
     loop {
         let first = direct.run_pod(fixture::sandbox("first")).await.unwrap();
-        let told = events.line_with(&first[..13]);
-        let told = tokio::time::timeout(std::time::Duration::from_secs(1), told).await;
+        let reported = events.line_with(&first[..13]);
+        let reported = tokio::time::timeout(std::time::Duration::from_secs(1), reported).await;
         direct.stop_pod(&first).await.unwrap();
         direct.remove_pod(&first).await.unwrap();
-        if told.is_ok() {
+        if reported.is_ok() {
             break;
         }
     }

@@ -87,7 +87,7 @@ async fn exec_exits_126_or_127_when_command_cannot_start(
     #[case] reason: &str,
 ) {
     let (runtime, ..) = with_main().await;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for how in [&["exec"][..], &["exec", "-r", "websocket"], &["exec", "--sync"]] {
         let args = [how, &["main", program]].concat();
         let (code, out, err) = crib(&runtime, &args, b"").await;
@@ -98,9 +98,9 @@ async fn exec_exits_126_or_127_when_command_cannot_start(
             err.starts_with(&begins) && err.contains(reason) && err.lines().count() == 1,
             "{args:?} {err}"
         );
-        told.push(err);
+        reported.push(err);
     }
-    assert!(told.iter().all(|err| *err == told[0]), "{told:?}");
+    assert!(reported.iter().all(|err| *err == reported[0]), "{reported:?}");
 }
 
 #[tokio::test]
@@ -199,8 +199,8 @@ async fn exec_exits_3_when_runtime_goes_away() {
     // The first pods may be created before the subscription: create pods until an event is printed.
     for n in 0.. {
         let pod = runtime.pod(&format!("p{n}")).await.unwrap();
-        let told = events.line_with(&pod.id[..13]);
-        if tokio::time::timeout(Duration::from_secs(1), told).await.is_ok() {
+        let reported = events.line_with(&pod.id[..13]);
+        if tokio::time::timeout(Duration::from_secs(1), reported).await.is_ok() {
             break;
         }
     }

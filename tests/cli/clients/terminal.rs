@@ -229,7 +229,7 @@ fn is_tame(text: &str) -> bool {
 async fn words_of_runtime_steer_no_terminal(
     #[case] args: &[&str],
     #[case] code: i32,
-    #[case] told: &str,
+    #[case] reported: &str,
 ) {
     let place = Place::new();
     let (runtime, upstream) = place.runtime().await;
@@ -253,7 +253,7 @@ async fn words_of_runtime_steer_no_terminal(
     let endpoint = ["--runtime-endpoint", &endpoint];
     let ended = place.crib(&[args, &endpoint, more].concat()).await.exits(code);
     assert!(is_tame(&ended.out) && is_tame(&ended.err), "{ended:?}");
-    ended.out_has(told);
+    ended.out_has(reported);
     if code == 0 {
         let answer: Value = serde_json::from_str(&ended.out).unwrap();
         assert!(answer.to_string().contains("\u{9b}2J\u{202e}"), "{answer}");

@@ -54,9 +54,12 @@ printf '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCred
     let lines = || std::fs::read_to_string(&runs).unwrap().lines().count();
     let first = std::fs::read_to_string(&runs).unwrap();
     let first = first.lines().next().unwrap();
-    let told: Value = serde_json::from_str(first.strip_prefix("hello world ").unwrap()).unwrap();
-    assert_eq!(told["spec"]["interactive"], false);
-    assert!(told["spec"]["cluster"]["server"].as_str().unwrap().starts_with("http://127.0.0.1:"));
+    let reported: Value =
+        serde_json::from_str(first.strip_prefix("hello world ").unwrap()).unwrap();
+    assert_eq!(reported["spec"]["interactive"], false);
+    assert!(
+        reported["spec"]["cluster"]["server"].as_str().unwrap().starts_with("http://127.0.0.1:")
+    );
     let before = lines();
     assert!(before >= 2, "{before}");
     // The lease is renewed with a new token.
@@ -310,8 +313,8 @@ async fn token_in_a_file_may_be_replaced() {
     let token = joined.place.file("token", "wrong");
     with_user(&joined, "tokenFile: token");
     let agent = joined.agent(&[]);
-    let asked = || joined.server.count("POST /api/v1/nodes").into();
-    wait("a registration that is refused", asked, |count| count.as_u64() > Some(0)).await;
+    let requested = || joined.server.count("POST /api/v1/nodes").into();
+    wait("a registration that is refused", requested, |count| count.as_u64() > Some(0)).await;
     assert!(joined.node().is_null());
     std::fs::write(&token, TOKEN).unwrap();
     joined.wait_for_ready_node().await;

@@ -302,15 +302,15 @@ impl Node for Shared {
         &self,
         request: Request<csi::NodeStageVolumeRequest>,
     ) -> Result<Response<csi::NodeStageVolumeResponse>, Status> {
-        let asked = request.into_inner();
-        let is_block = is_block(&asked.volume_capability);
+        let requested = request.into_inner();
+        let is_block = is_block(&requested.volume_capability);
         let call = json!({
-            "volume": asked.volume_id, "publish_context": asked.publish_context, "staging": asked.staging_target_path,
-            "has_staging": Path::new(&asked.staging_target_path).is_dir(), "secrets": asked.secrets, "context": asked.volume_context, "capability": shown(asked.volume_capability),
+            "volume": requested.volume_id, "publish_context": requested.publish_context, "staging": requested.staging_target_path,
+            "has_staging": Path::new(&requested.staging_target_path).is_dir(), "secrets": requested.secrets, "context": requested.volume_context, "capability": shown(requested.volume_capability),
         });
         self.note("NodeStageVolume", call)?;
         if !is_block {
-            self.mount(&asked.volume_id, Path::new(&asked.staging_target_path));
+            self.mount(&requested.volume_id, Path::new(&requested.staging_target_path));
         }
         self.answer("NodeStageVolume", csi::NodeStageVolumeResponse {}).await
     }
@@ -319,10 +319,10 @@ impl Node for Shared {
         &self,
         request: Request<csi::NodeUnstageVolumeRequest>,
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
-        let asked = request.into_inner();
-        let call = json!({"volume": asked.volume_id, "staging": asked.staging_target_path});
+        let requested = request.into_inner();
+        let call = json!({"volume": requested.volume_id, "staging": requested.staging_target_path});
         self.note("NodeUnstageVolume", call)?;
-        self.unmount(Path::new(&asked.staging_target_path), false);
+        self.unmount(Path::new(&requested.staging_target_path), false);
         self.answer("NodeUnstageVolume", csi::NodeUnstageVolumeResponse {}).await
     }
 
@@ -330,19 +330,19 @@ impl Node for Shared {
         &self,
         request: Request<csi::NodePublishVolumeRequest>,
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
-        let asked = request.into_inner();
-        let is_block = is_block(&asked.volume_capability);
+        let requested = request.into_inner();
+        let is_block = is_block(&requested.volume_capability);
         let call = json!({
-            "volume": asked.volume_id, "publish_context": asked.publish_context, "staging": asked.staging_target_path,
-            "target": asked.target_path, "readonly": asked.readonly, "secrets": asked.secrets,
-            "context": asked.volume_context, "capability": shown(asked.volume_capability),
-            "has_parent": Path::new(&asked.target_path).parent().unwrap().is_dir(),
+            "volume": requested.volume_id, "publish_context": requested.publish_context, "staging": requested.staging_target_path,
+            "target": requested.target_path, "readonly": requested.readonly, "secrets": requested.secrets,
+            "context": requested.volume_context, "capability": shown(requested.volume_capability),
+            "has_parent": Path::new(&requested.target_path).parent().unwrap().is_dir(),
         });
         self.note("NodePublishVolume", call)?;
-        let target = Path::new(&asked.target_path);
+        let target = Path::new(&requested.target_path);
         match is_block {
-            true => self.give_device(&asked.volume_id, target),
-            false => self.mount(&asked.volume_id, target),
+            true => self.give_device(&requested.volume_id, target),
+            false => self.mount(&requested.volume_id, target),
         }
         self.answer("NodePublishVolume", csi::NodePublishVolumeResponse {}).await
     }
@@ -351,10 +351,10 @@ impl Node for Shared {
         &self,
         request: Request<csi::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<csi::NodeUnpublishVolumeResponse>, Status> {
-        let asked = request.into_inner();
-        let call = json!({"volume": asked.volume_id, "target": asked.target_path});
+        let requested = request.into_inner();
+        let call = json!({"volume": requested.volume_id, "target": requested.target_path});
         self.note("NodeUnpublishVolume", call)?;
-        self.unmount(Path::new(&asked.target_path), true);
+        self.unmount(Path::new(&requested.target_path), true);
         self.answer("NodeUnpublishVolume", csi::NodeUnpublishVolumeResponse {}).await
     }
 
@@ -362,8 +362,8 @@ impl Node for Shared {
         &self,
         request: Request<csi::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
-        let asked = request.into_inner();
-        let call = json!({"volume": asked.volume_id, "path": asked.volume_path});
+        let requested = request.into_inner();
+        let call = json!({"volume": requested.volume_id, "path": requested.volume_path});
         self.note("NodeGetVolumeStats", call)?;
         let usage = |unit: Unit, [available, total, used]: [i64; 3]| VolumeUsage {
             available,
@@ -383,11 +383,11 @@ impl Node for Shared {
         &self,
         request: Request<csi::NodeExpandVolumeRequest>,
     ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
-        let asked = request.into_inner();
-        let bytes = asked.capacity_range.unwrap().required_bytes;
+        let requested = request.into_inner();
+        let bytes = requested.capacity_range.unwrap().required_bytes;
         let call = json!({
-            "volume": asked.volume_id, "path": asked.volume_path, "bytes": bytes, "staging": asked.staging_target_path,
-            "secrets": asked.secrets, "capability": shown(asked.volume_capability),
+            "volume": requested.volume_id, "path": requested.volume_path, "bytes": bytes, "staging": requested.staging_target_path,
+            "secrets": requested.secrets, "capability": shown(requested.volume_capability),
         });
         self.note("NodeExpandVolume", call)?;
         let answer = csi::NodeExpandVolumeResponse { capacity_bytes: bytes };

@@ -129,7 +129,7 @@ async fn volume_is_not_measured_by_a_driver_that_cannot() {
     let names: Vec<&Value> =
         volumes.as_array().unwrap().iter().map(|volume| &volume["name"]).collect();
     assert_eq!(names, ["e"]);
-    let asked = shown.scene.driver.calls("NodeGetVolumeStats");
-    assert!(asked.is_empty(), "{DRIVER} of {NODE} was asked: {asked:?}");
+    let requested = shown.scene.driver.calls("NodeGetVolumeStats");
+    assert!(requested.is_empty(), "{DRIVER} of {NODE} was asked: {requested:?}");
     shown.end().await;
 }

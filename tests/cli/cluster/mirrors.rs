@@ -70,11 +70,11 @@ async fn static_pod_is_shown_by_a_mirror_pod_of_the_node() {
         let events = joined.server.store().list(&events).items;
         events.iter().map(|event| event.value["involvedObject"].clone()).collect()
     };
-    let is_told = |events: &Value| {
+    let is_reported = |events: &Value| {
         let mut events = events.as_array().unwrap().iter();
         events.any(|object| object["name"] == "web-n1" && object["uid"] == *hash)
     };
-    wait("an event of the static pod", events, is_told).await;
+    wait("an event of the static pod", events, is_reported).await;
     joined.end(agent).await;
 }
 

@@ -71,8 +71,8 @@ async fn containers_wait_until_services_are_listed() {
     let agent = joined.agent(&["--manifests", manifests.to_str().unwrap()]);
     joined.create_pod(&pod("web", "test $KUBERNETES_SERVICE_HOST = 10.96.0.1"));
     let waiting = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].clone();
-    let is_told = |pod: &Value| waiting(pod)["reason"] == "CreateContainerConfigError";
-    let web = joined.wait_for_pod("web", "waiting for Services", is_told).await;
+    let is_reported = |pod: &Value| waiting(pod)["reason"] == "CreateContainerConfigError";
+    let web = joined.wait_for_pod("web", "waiting for Services", is_reported).await;
     assert_eq!(
         waiting(&web)["message"],
         "services have not yet been read at least once, cannot construct envvars"
@@ -93,13 +93,13 @@ async fn pod_waits_for_an_object_and_sees_it_change() {
     let agent = joined.agent(&[]);
     let script = "until test $(cat /v/color) = red; do sleep 0.1; done";
     joined.create_pod(&with_volume("waits", script, "configMap: {name: later}"));
-    let told = || {
+    let reported = || {
         let events = cluster::Selection::of(Kind::of("v1", "Event"));
         let events = joined.server.store().list(&events).items;
         events.iter().map(|event| event.value["message"].clone()).collect()
     };
-    let is_told = |messages: &Value| messages.to_string().contains("later\\\" not found");
-    wait("an event about the missing object", told, is_told).await;
+    let is_reported = |messages: &Value| messages.to_string().contains("later\\\" not found");
+    wait("an event about the missing object", reported, is_reported).await;
     assert_eq!(joined.pod("waits")["status"]["phase"], "Pending");
     create(&joined, config_map("later", "blue"));
     joined.wait_for_phase("waits", "Running").await;
@@ -143,8 +143,8 @@ async fn forbidden_object_is_not_taken_for_a_missing_one() {
         let events = joined.server.store().list(&events).items;
         events.iter().map(|event| event.value["message"].clone()).collect()
     };
-    let is_told = |messages: &Value| messages.to_string().contains("no relationship found");
-    wait("an event about the refusal", messages, is_told).await;
+    let is_reported = |messages: &Value| messages.to_string().contains("no relationship found");
+    wait("an event about the refusal", messages, is_reported).await;
     joined.server.forbid(None);
     joined.wait_for_phase("careful", "Succeeded").await;
     joined.end(agent).await;

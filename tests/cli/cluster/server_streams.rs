@@ -82,14 +82,14 @@ spec:
         let (near, mut far) = tokio::io::duplex(1024);
         let carrying = tokio::spawn(ports.carry(8080, near));
         let mut answer = String::new();
-        let asked = async {
+        let requested = async {
             far.write_all(b"hello").await?;
             far.shutdown().await?;
             far.read_to_string(&mut answer).await
         };
-        let asked = asked.await.map_err(|error| error.to_string());
+        let requested = requested.await.map_err(|error| error.to_string());
         let carried = carrying.await.unwrap().map_err(|error| error.to_string());
-        if answer == "HELLO" { Ok(()) } else { Err(format!("{answer} {asked:?} {carried:?}")) }
+        if answer == "HELLO" { Ok(()) } else { Err(format!("{answer} {requested:?} {carried:?}")) }
     })
     .await;
     served.end().await;
@@ -114,8 +114,8 @@ async fn streams_that_cannot_be_are_refused_before_the_upgrade() {
     ] {
         let refused =
             streaming::command(&format!("{}{path}", plain.url), ALL, Transport::Spdy).await;
-        let said = refused.map(drop).unwrap_err().to_string();
-        assert!(said.contains(status) && said.contains(words), "{path}: {said}");
+        let message = refused.map(drop).unwrap_err().to_string();
+        assert!(message.contains(status) && message.contains(words), "{path}: {message}");
     }
     let refused = (400, "Upgrade request required".to_owned());
     assert_eq!(served.get("/exec/default/p/app?command=true&output=1").await, refused);

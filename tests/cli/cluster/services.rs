@@ -72,8 +72,8 @@ async fn pods_reach_cluster_ips_without_the_api_server_and_after_the_runtime_was
     joined.wait_for_ready_node().await;
     create_service(&joined, "early", "10.96.0.6", &[]);
     // The proxy ends with its runtime; the next one gets the table again.
-    let asked = || json!(joined.server.count(&format!("GET {SLICES}")));
-    wait("a watch of slices", asked, |count| count.as_u64() >= Some(2)).await;
+    let requested = || json!(joined.server.count(&format!("GET {SLICES}")));
+    wait("a watch of slices", requested, |count| count.as_u64() >= Some(2)).await;
     joined.replace_runtime().await;
     joined.create_pod(&pod("client", "sleep 3600"));
     joined.create_pod(&pod("one", &says("one")));

@@ -46,7 +46,7 @@ fn volume(name: &str, source: Value, claim: &Value) -> Value {
 
 /// Waits for an event that contains this text.
 pub(crate) async fn wait_for_event(joined: &Joined, text: &str) {
-    let told = || {
+    let reported = || {
         let events = cluster::Selection::of(Kind::of("v1", "Event"));
         let events = joined.server.store().list(&events).items;
         events.iter().map(|event| event.value["message"].clone()).collect()
@@ -55,7 +55,7 @@ pub(crate) async fn wait_for_event(joined: &Joined, text: &str) {
         let mut messages = messages.as_array().unwrap().iter();
         messages.any(|message| message.as_str().unwrap().contains(text))
     };
-    wait(&format!("an event: {text}"), told, has).await;
+    wait(&format!("an event: {text}"), reported, has).await;
 }
 
 #[tokio::test]

@@ -225,8 +225,8 @@ async fn nested_aliases_in_a_directory_keep_no_other_pod_from_running(
     shared.wait_for(running).await;
     agent.signal(Signal::SIGTERM);
     let ended = agent.end().await.exits(0);
-    let told = ended.err.matches("with aliases expanded").count();
-    assert_eq!(told, 1, "{}", ended.err);
+    let reported = ended.err.matches("with aliases expanded").count();
+    assert_eq!(reported, 1, "{}", ended.err);
     assert!(ended.err.contains("bomb.yaml") && ended.err.len() < 8000, "{}", ended.err);
     runtime.stop().await;
 }

@@ -70,7 +70,7 @@ async fn kubelet_runs_static_pods_and_tells_systemd() {
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let systemd = UnixDatagram::bind_addr(&address).unwrap();
     systemd.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
-    let heard = move || {
+    let received = move || {
         let mut text = [0; 64];
         let length = systemd.recv(&mut text).unwrap();
         String::from_utf8_lossy(&text[..length]).into_owned()
@@ -79,8 +79,8 @@ async fn kubelet_runs_static_pods_and_tells_systemd() {
         kubelet.command(&["--max-pods=7", "--hairpin-mode=none", "--housekeeping-interval=1s"]);
     command.env("NOTIFY_SOCKET", format!("@{name}")).env("WATCHDOG_USEC", "1200000");
     let agent = Running::start(command);
-    let (ready, fed, heard) =
-        tokio::task::spawn_blocking(move || (heard(), heard(), heard)).await.unwrap();
+    let (ready, fed, received) =
+        tokio::task::spawn_blocking(move || (received(), received(), received)).await.unwrap();
     assert_eq!((ready.as_str(), fed.as_str()), ("READY=1", "WATCHDOG=1"));
     let list = wait_until_shown(kubelet.port, &["web-n1 Running "]).await;
     assert_eq!(list["items"][0]["spec"]["nodeName"], "n1");
@@ -91,7 +91,7 @@ async fn kubelet_runs_static_pods_and_tells_systemd() {
     ended.err_has("the node server needs --kubeconfig");
     ended.err_has("flags have no effect fields=\"--housekeeping-interval (crib has no cAdvisor)");
     let last = tokio::task::spawn_blocking(move || {
-        std::iter::repeat_with(heard).find(|it| it != "WATCHDOG=1")
+        std::iter::repeat_with(received).find(|it| it != "WATCHDOG=1")
     });
     assert_eq!(last.await.unwrap().as_deref(), Some("STOPPING=1"));
 }

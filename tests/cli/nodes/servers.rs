@@ -9,8 +9,8 @@ use crate::command::*;
 fn assert_refused(ended: &Ended, words: &[&str]) {
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert_eq!(ended.out, "");
-    let said: Vec<&str> = ended.err.lines().filter(|line| line.starts_with("crib: ")).collect();
-    let [sentence] = said.as_slice() else { panic!("not one sentence: {}", ended.err) };
+    let message: Vec<&str> = ended.err.lines().filter(|line| line.starts_with("crib: ")).collect();
+    let [sentence] = message.as_slice() else { panic!("not one sentence: {}", ended.err) };
     for word in words {
         assert!(sentence.contains(word), "{word:?} is not in {sentence:?}");
     }

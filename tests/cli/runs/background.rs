@@ -292,8 +292,8 @@ async fn down_names_stopped_process_of_run() {
     kill(command, Signal::SIGSTOP).unwrap();
     let silent = place.crib(&["down", "--force", "p"]).await;
     kill(command, Signal::SIGCONT).unwrap();
-    let told = format!("run kill -CONT {command} to continue a stopped process");
-    silent.exits(124).err_has(&told);
+    let reported = format!("run kill -CONT {command} to continue a stopped process");
+    silent.exits(124).err_has(&reported);
     place.crib(&["down", "--force", "p"]).await.exits(0);
 }
 

@@ -63,13 +63,13 @@ fn by_setpriv<const N: usize>(
 #[tokio::test]
 async fn root_gets_what_its_box_allows(
     #[case] capabilities: &str,
-    #[case] asked: &str,
+    #[case] requested: &str,
     #[case] expected: &str,
 ) {
     harness::needs!(Root, UserNamespaces);
     let place = Place::new();
     let manifest = place.file("p.yaml", &pod("p", "echo it runs as $(id -u)"));
-    let run = ["run", "--isolation", asked, &manifest];
+    let run = ["run", "--isolation", requested, &manifest];
     let ended = place.end(in_box(&place, capabilities, &run)).await.exits(0);
     ended.err_has(&format!("crib: isolation: {expected}\n"));
     ended.out_has("it runs as 0");
@@ -81,15 +81,15 @@ async fn root_gets_what_its_box_allows(
 #[case::rootless("rootless", "isolation rootless is unavailable: failed to map the user id")]
 #[tokio::test]
 async fn isolation_that_was_asked_for_is_named_with_what_is_missing(
-    #[case] asked: &str,
-    #[case] said: &str,
+    #[case] requested: &str,
+    #[case] message: &str,
 ) {
     harness::needs!(Root, UserNamespaces);
     let place = Place::new();
     let manifest = place.file("p.yaml", &pod("p", "true"));
-    let run = ["run", "--isolation", asked, &manifest];
+    let run = ["run", "--isolation", requested, &manifest];
     let ended = place.end(in_box(&place, "-sys_admin,-setfcap", &run)).await.exits(3);
-    ended.err_has(said);
+    ended.err_has(message);
 }
 
 #[rstest]
@@ -99,7 +99,7 @@ async fn isolation_that_was_asked_for_is_named_with_what_is_missing(
 async fn ids_that_plain_root_cannot_take_name_the_missing_capability(
     #[case] capabilities: &str,
     #[case] security: &str,
-    #[case] said: &str,
+    #[case] message: &str,
 ) {
     harness::needs!(Root);
     let place = Place::new();
@@ -107,7 +107,7 @@ async fn ids_that_plain_root_cannot_take_name_the_missing_capability(
     let manifest = place.file("p.yaml", &manifest);
     let run = ["run", "--isolation", "process", &manifest];
     let ended = place.end(in_box(&place, capabilities, &run)).await.exits(1);
-    ended.err_has(said);
+    ended.err_has(message);
 }
 
 /// Root without CAP_SETPCAP cannot reduce the bounding set, and `execve` gives user 0 all of it.
@@ -145,13 +145,13 @@ async fn locked_securebits_do_not_hinder_containers_of_user_0(
 #[case::auto("auto", Some("rootless (a single id)"))]
 #[tokio::test]
 async fn root_of_user_namespace_gets_no_isolation_root(
-    #[case] asked: &str,
+    #[case] requested: &str,
     #[case] expected: Option<&str>,
 ) {
     harness::needs!(UserNamespaces);
     let place = Place::new();
     let manifest = place.file("p.yaml", &pod("p", "echo it runs as $(id -u)"));
-    let crib = place.command(&["run", "--isolation", asked, &manifest]);
+    let crib = place.command(&["run", "--isolation", requested, &manifest]);
     let mut command = tokio::process::Command::new("unshare");
     command.args(["--user", "--map-root-user"]);
     command.arg(crib.as_std().get_program()).args(crib.as_std().get_args());
@@ -179,7 +179,7 @@ async fn root_of_user_namespace_gets_no_isolation_root(
     "crib: pods have a single user id: newuidmap cannot map more ids for a process with no_new_privs"
 )]
 #[tokio::test]
-async fn single_id_is_explained(#[case] flag: &str, #[case] said: &str) {
+async fn single_id_is_explained(#[case] flag: &str, #[case] message: &str) {
     harness::needs!(Root, UserNamespaces);
     let place = Place::new();
     let manifest = place.file("p.yaml", &pod("p", "true"));
@@ -191,7 +191,7 @@ async fn single_id_is_explained(#[case] flag: &str, #[case] said: &str) {
         command.env(name, value.unwrap_or_default());
     }
     let ended = place.end(place.as_ordinary_user(command)).await.exits(0);
-    ended.err_has(said);
+    ended.err_has(message);
 }
 
 /// A pod as a CI system creates it for a job that runs `crib`; its user 1000 has subordinate ids.
@@ -295,14 +295,14 @@ async fn box_where_no_container_can_start_is_refused_at_once(
     #[case] call: &str,
     #[case] error: u32,
     #[case] security: &str,
-    #[case] said: &str,
+    #[case] message: &str,
 ) {
     harness::needs!(Root, Namespaces);
     let place = Place::new();
     let [profiles, job] = job_without(&place, call, error, security, REFUSED);
     let run = ["run", "--quiet", "--seccomp-profile-root", &profiles, &job];
     let ended = place.crib(&run).await.exits(0);
-    ended.out_has(said);
+    ended.out_has(message);
 }
 
 /// Without namespaces the containers of an ordinary user need neither call.
@@ -375,7 +375,7 @@ async fn job_gets_the_isolation_of_its_box(
     let ended = place.crib(&["run", "--quiet", &manifest]).await.exits(0);
     let line = ended.out.lines().find_map(|line| line.split_once("crib: isolation: "));
     let isolation = line.map(|(_, isolation)| isolation).unwrap_or_default();
-    let unless = |said: &str| if ended.out.contains(said) { "no" } else { "yes" };
+    let unless = |message: &str| if ended.out.contains(message) { "no" } else { "yes" };
     let got = [
         isolation,
         unless("crib: warning: limits of memory are not applied"),
@@ -419,16 +419,16 @@ fn in_mount_namespace(place: &Place, setup: &str, words: &[&str]) -> tokio::proc
 #[case::null("mount -t tmpfs none /dev", "crib: /dev/null does not exist: create it (mknod")]
 #[case::proc("umount -R -l /proc", "crib: /proc is not mounted: mount it (mount -t proc")]
 #[tokio::test]
-async fn missing_file_of_host_is_named_at_start(#[case] setup: &str, #[case] said: &str) {
+async fn missing_file_of_host_is_named_at_start(#[case] setup: &str, #[case] message: &str) {
     harness::needs!(Root, Namespaces);
     let place = Place::new();
     let manifest = place.file("p.yaml", &pod("p", "true"));
     let run = in_mount_namespace(&place, setup, &["run", &manifest]);
-    place.end(run).await.exits(3).err_begins(said);
+    place.end(run).await.exits(3).err_begins(message);
     let state = place.path("state");
     let runtime = ["runtime", "--state-dir", state.to_str().unwrap()];
     let runtime = in_mount_namespace(&place, setup, &runtime);
-    place.end(runtime).await.exits(3).err_begins(said);
+    place.end(runtime).await.exits(3).err_begins(message);
 }
 
 #[rstest]
@@ -441,12 +441,12 @@ async fn missing_file_of_host_is_named_at_start(#[case] setup: &str, #[case] sai
     "; give crib CAP_SETFCAP, without which root cannot be mapped, or use --isolation process"
 )]
 #[tokio::test]
-async fn refusal_says_what_to_give(#[case] asked: &str, #[case] said: &str) {
+async fn refusal_says_what_to_give(#[case] requested: &str, #[case] message: &str) {
     harness::needs!(Root, UserNamespaces);
     let place = Place::new();
     let manifest = place.file("p.yaml", &pod("p", "true"));
-    let run = ["run", "--isolation", asked, &manifest];
-    place.end(in_box(&place, "-sys_admin,-setfcap", &run)).await.exits(3).err_has(said);
+    let run = ["run", "--isolation", requested, &manifest];
+    place.end(in_box(&place, "-sys_admin,-setfcap", &run)).await.exits(3).err_has(message);
 }
 
 #[tokio::test]
@@ -472,13 +472,13 @@ async fn refusal_in_chroot_says_so() {
 async fn refusal_names_forbidden_call(
     #[case] call: &str,
     #[case] error: u32,
-    #[case] asked: &str,
-    #[case] said: &str,
+    #[case] requested: &str,
+    #[case] message: &str,
 ) {
     harness::needs!(Root, Namespaces, UserNamespaces);
     let place = Place::new();
-    let setup = REFUSED.replacen("\"$@\"", &format!("\"$@\" --isolation {asked}"), 1);
+    let setup = REFUSED.replacen("\"$@\"", &format!("\"$@\" --isolation {requested}"), 1);
     let [profiles, job] = job_without(&place, call, error, "runAsUser: 0", &setup);
     let run = ["run", "--quiet", "--seccomp-profile-root", &profiles, &job];
-    place.crib(&run).await.exits(0).out_has(said);
+    place.crib(&run).await.exits(0).out_has(message);
 }

@@ -15,12 +15,12 @@ async fn events_prints_lines_until_interrupted() {
     // The first pods may be created before the subscription: create pods until an event is printed.
     let pod = loop {
         let pod = runtime.pod("web").await.unwrap();
-        let told = tokio::time::timeout(std::time::Duration::from_secs(1), async {
+        let reported = tokio::time::timeout(std::time::Duration::from_secs(1), async {
             lines.line_with(&pod.id[..13]).await;
             filled.line_with(&pod.id).await;
             events.line_with(&pod.id).await
         });
-        if told.await.is_ok() {
+        if reported.await.is_ok() {
             break pod;
         }
     };

@@ -66,8 +66,8 @@ async fn pods_without_services_resolve_names_of_host_and_no_others_of_cluster(
     let mut server = netns.command("perl");
     server.args(["-MIO::Socket::INET", "-e", NAME_SERVER]);
     let mut server = Process::spawn(server.stdout(Stdio::piped())).unwrap();
-    let mut asked = BufReader::new(server.take_stdout().unwrap()).lines();
-    assert_eq!(asked.next().unwrap().unwrap(), "ready");
+    let mut requested = BufReader::new(server.take_stdout().unwrap()).lines();
+    assert_eq!(requested.next().unwrap().unwrap(), "ready");
     let resolv_conf = place.file("resolv.conf", "nameserver 127.0.0.53\n");
     let manifest = place.file("p.yaml", &pod("p", CLIENT));
     let mut command = place.command(&["run", "-q", "--isolation", isolation, &manifest]);
@@ -91,7 +91,7 @@ async fn pods_without_services_resolve_names_of_host_and_no_others_of_cluster(
     assert_eq!(lines, expected, "{}", ended.err);
     // Names of the cluster are not forwarded, even names that the resolver forms with its search list.
     drop(server);
-    let asked: Vec<String> = asked.map_while(Result::ok).collect();
-    assert_eq!(asked, ["known.example.", "unknown.example.", "known.example."]);
+    let requested: Vec<String> = requested.map_while(Result::ok).collect();
+    assert_eq!(requested, ["known.example.", "unknown.example.", "known.example."]);
     place.assert_clean();
 }

@@ -106,7 +106,7 @@ async fn run_timeout_names_stop_as_cause() {
     let has_trap = |ended: &Ended| ended.out.contains("forever/clock | ");
     let ended = run_until_timeout(&place, &[FOREVER], has_trap).await;
     let line = "default/forever clock: Running → Terminated(Completed), exit 0 (stopped: --timeout expired)";
-    assert!(ended.err.lines().any(|said| said == line), "{}", ended.err);
+    assert!(ended.err.lines().any(|line_of_err| line_of_err == line), "{}", ended.err);
 }
 
 #[tokio::test]
@@ -131,13 +131,18 @@ async fn run_ends_pod_that_can_never_run() {
     let began = std::time::Instant::now();
     let ended = place.crib(&["run", "--isolation", "process", HELLO]).await.exits(1);
     assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
-    let said = |text: &str| assert!(ended.err.contains(text), "{text:?} is not in: {}", ended.err);
-    said("container write: CreateContainerError: ");
-    said("nothing can be mounted at /shared, because isolation `process` has no mount namespaces");
-    said("; further attempts would fail too, so the pod is not retried\n");
-    said("\n✗ default/hello ");
-    said("\n  ✗ write ");
-    said("crib: pod default/hello failed: container write cannot run (CreateContainerError)\n");
+    let expect_err =
+        |text: &str| assert!(ended.err.contains(text), "{text:?} is not in: {}", ended.err);
+    expect_err("container write: CreateContainerError: ");
+    expect_err(
+        "nothing can be mounted at /shared, because isolation `process` has no mount namespaces",
+    );
+    expect_err("; further attempts would fail too, so the pod is not retried\n");
+    expect_err("\n✗ default/hello ");
+    expect_err("\n  ✗ write ");
+    expect_err(
+        "crib: pod default/hello failed: container write cannot run (CreateContainerError)\n",
+    );
     assert!(!ended.err.contains("it is retried"), "{}", ended.err);
 }
 

@@ -60,9 +60,9 @@ async fn run_exits_0_when_pods_succeed() {
     };
     let read = line("hello/read   | the file says: hello from the init container");
     let listening = line("hello/server | listening on 127.0.0.1:8080");
-    let asked = line("hello/server | asked: what is in the file?");
+    let requested = line("hello/server | asked: what is in the file?");
     let answered = line("hello/client | the server answered: hello from the init container");
-    assert!(read < listening && listening < asked && read < answered, "{}", ended.out);
+    assert!(read < listening && listening < requested && read < answered, "{}", ended.out);
     assert_eq!(ended.out.lines().count(), 4, "{}", ended.out);
     let table: Vec<&str> = ended.err.lines().rev().take(5).collect();
     let rows = ["  ✓ client ", "  ✓ server ", "  ✓ read ", "  ✓ write ", "✓ default/hello "];

@@ -67,11 +67,11 @@ async fn objects(place: &Place) {
     out(place, &["wait", "--for=condition=Complete", "job/migrate", "--timeout=50s"]).await;
     harness::eventually(WAIT_LIMIT, "all containers have said their names", async || {
         let args = ["logs", "-l", "app=web", "--all-containers"];
-        let said = place.crib(&args).await;
+        let message = place.crib(&args).await;
         let annotated = place.crib(&["logs", "annotated", "--all-containers"]).await;
-        match said.out.lines().count() + annotated.out.lines().count() {
+        match message.out.lines().count() + annotated.out.lines().count() {
             8 => Ok(()),
-            _ => Err((said, annotated)),
+            _ => Err((message, annotated)),
         }
     })
     .await;
@@ -202,7 +202,7 @@ fn server(words: &str) -> String {
 }
 
 /// The words of a server.
-async fn said(address: &str) -> String {
+async fn response(address: &str) -> String {
     let mut text = String::new();
     let mut socket = TcpStream::connect(address).await.unwrap();
     let _ = socket.write_all(b"hello").await;
@@ -224,7 +224,7 @@ async fn port_forward_goes_on_when_pods_are_replaced() {
         let line = running.line_with("Forwarding from ").await;
         let local = line.strip_prefix("Forwarding from ").unwrap();
         let local = local.split_once(" -> ").unwrap().0.to_owned();
-        assert_eq!(said(&local).await, "first", "{args:?}");
+        assert_eq!(response(&local).await, "first", "{args:?}");
         forwards.push((running, local));
     }
     std::fs::write(&file, server("second")).unwrap();
@@ -233,9 +233,11 @@ async fn port_forward_goes_on_when_pods_are_replaced() {
     out(&place, &changed).await;
     out(&place, &["rollout", "status", "deploy/web", "--timeout=50s"]).await;
     for (running, local) in forwards {
-        harness::eventually(WAIT_LIMIT, "the new pod answers", async || match said(&local).await {
-            text if text == "second" => Ok(()),
-            text => Err(text),
+        harness::eventually(WAIT_LIMIT, "the new pod answers", async || {
+            match response(&local).await {
+                text if text == "second" => Ok(()),
+                text => Err(text),
+            }
         })
         .await;
         running.interrupt().await.exits(130);

@@ -185,8 +185,8 @@ async fn interrupted_bench_shows_what_it_has_measured() {
     let (runtime, endpoint) = place.runtime().await;
     let bench = endless(&place, &endpoint, "calls,growth").await;
     let ended = bench.interrupt().await.exits(130);
-    for told in ["RunPodSandbox", "interrupted: only what was measured before is shown"] {
-        ended.out_has(told);
+    for reported in ["RunPodSandbox", "interrupted: only what was measured before is shown"] {
+        ended.out_has(reported);
     }
     runtime.stop().await;
 }
@@ -200,11 +200,11 @@ async fn call_that_hangs_fails_its_section() {
     // Every other call must be answered within this deadline.
     let args = [&args[..], &["--select", "calls", "--deadline", "10s"]].concat();
     let ended = place.crib(&args).await.exits(1);
-    let told = format!(
+    let reported = format!(
         "StartContainer failed at {}: no answer within 10s",
         endpoint.trim_start_matches("unix://")
     );
-    ended.out_has(&told);
+    ended.out_has(&reported);
     proxy.stop().await;
     runtime.stop().await;
 }
@@ -267,7 +267,7 @@ async fn bench_without_runtime_exits_3_and_bad_options_exit_2() {
     let missing = place.path("missing.json");
     let read = ["bench", "report", &none];
     let missing = ["bench", "report", missing.to_str().unwrap()];
-    for (args, code, said) in [
+    for (args, code, message) in [
         (
             &["bench", "--runtime-endpoint", &endpoint][..],
             3,
@@ -281,7 +281,7 @@ async fn bench_without_runtime_exits_3_and_bad_options_exit_2() {
     ] {
         let ended = place.crib(args).await;
         assert_eq!(ended.code, Some(code), "{args:?} {ended:?}");
-        assert!(ended.err.contains(said), "{said}: {ended:?}");
+        assert!(ended.err.contains(message), "{message}: {ended:?}");
     }
     let (runtime, endpoint) = place.runtime().await;
     let none = place.path("none");

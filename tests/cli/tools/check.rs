@@ -128,8 +128,8 @@ async fn check_fails_behind_faulty_proxy_and_not_with_baseline() {
     let report = format!("junit={}", junit.display());
     let known = ["--baseline", &baseline, "--report", &report];
     let known = place.crib(&[&args[..], &known].concat()).await.exits(0);
-    let said = "has \"CRI-SBX-31\", which is not a rule id: `crib check --list` shows all ids\n";
-    assert!(known.err.ends_with(said), "{known:?}");
+    let message = "has \"CRI-SBX-31\", which is not a rule id: `crib check --list` shows all ids\n";
+    assert!(known.err.ends_with(message), "{known:?}");
     let junit = std::fs::read_to_string(junit).unwrap();
     assert!(junit.contains("failures=\"0\" skipped=\"1\""), "{junit}");
     known.out_has("known     the proxy drops labels");
@@ -151,8 +151,8 @@ async fn check_that_cannot_write_a_report_runs_no_rule() {
         let select = ["--select", "CRI-RTM-001"];
         let ended = place.crib(&[&args[..], &select, &option].concat()).await.exits(2);
         assert_eq!(ended.out, "");
-        let said = format!("failed to write {}: No such file", missing.display());
-        ended.err_has(&said);
+        let message = format!("failed to write {}: No such file", missing.display());
+        ended.err_has(&message);
     }
     // Opening the FIFO would block until it has a reader.
     let fifo = place.path("fifo");
@@ -168,8 +168,8 @@ async fn check_that_cannot_write_a_report_runs_no_rule() {
         let more = ["--runtime-endpoint", &endpoint];
         let ended = place.crib(&[&args[..], &more].concat()).await;
         assert_eq!((ended.code, ended.out.as_str()), (Some(2), ""), "{ended:?}");
-        let said = format!("failed to {what} {}: No such file", missing.display());
-        ended.err_has(&said);
+        let message = format!("failed to {what} {}: No such file", missing.display());
+        ended.err_has(&message);
     }
     assert_eq!(std::fs::read_to_string(file).unwrap(), "as it was");
     runtime.stop().await;
@@ -229,9 +229,9 @@ async fn compare_exits_1_for_new_failures_and_2_for_what_is_no_report() {
     better.out_has("mended: 1\n");
     let cut = report("pass", 0.01).replacen('{', r#"{"interrupted": true,"#, 1);
     let cut = place.crib(&["check", "compare", &old, &place.file("cut", &cut)]).await;
-    let said =
+    let message =
         "a check was interrupted: rules are missing, and may fail\n\n1 rules ended as before\n";
-    assert!(cut.out.ends_with(said), "{cut:?}");
+    assert!(cut.out.ends_with(message), "{cut:?}");
     let bad = place.crib(&["check", "compare", &old, &none]).await.exits(2);
     bad.err_has("is not a report of --report json=FILE");
 }
@@ -286,14 +286,14 @@ pub(crate) async fn called(trace: &Path, call: &str) {
 async fn check_restarts_runtime_by_command() {
     let place = Place::unchecked();
     let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let (asked, done) = (place.path("asked"), place.path("done"));
-    for fifo in [&asked, &done] {
+    let (requested, done) = (place.path("asked"), place.path("done"));
+    for fifo in [&requested, &done] {
         nix::unistd::mkfifo(fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     }
     // Opened for reading and writing, so that neither side waits for the other one to open.
-    let mut asking = pipe::OpenOptions::new().read_write(true).open_receiver(&asked).unwrap();
+    let mut asking = pipe::OpenOptions::new().read_write(true).open_receiver(&requested).unwrap();
     let mut telling = pipe::OpenOptions::new().read_write(true).open_sender(&done).unwrap();
-    let command = format!("echo restart >{}; read line <{}", asked.display(), done.display());
+    let command = format!("echo restart >{}; read line <{}", requested.display(), done.display());
     let endpoint = format!("unix://{}", runtime.socket().display());
     let args = [
         "check",

@@ -28,16 +28,16 @@ async fn second_signal_ends_check_whose_runtime_hangs() {
     let mut check =
         place.start(&["check", "--runtime-endpoint", &endpoint, "--select", "CRI-SBX-031"]);
     pod_of_check(&trace).await;
-    let mut said = BufReader::new(check.child.stderr.take().unwrap()).lines();
+    let mut message = BufReader::new(check.child.stderr.take().unwrap()).lines();
     check.signal(Signal::SIGINT);
-    let first = sentence(&mut said).await;
+    let first = sentence(&mut message).await;
     let expected =
         "crib: received SIGINT: removing the pods of the check; a second signal exits immediately";
     assert_eq!(first, expected);
     // A different signal: the same one shortly afterwards would count as an echo of the first.
     check.signal(Signal::SIGTERM);
     check.end().await.exits(130);
-    let last = sentence(&mut said).await;
+    let last = sentence(&mut message).await;
     assert_eq!(last, "crib: pods of the check were not removed: the next check removes them");
     proxy.stop().await;
     runtime.stop().await;

@@ -11,9 +11,9 @@ async fn check_without_answer_to_version_exits_3() {
     let args = ["check", "--runtime-endpoint", &endpoint, "--deadline", "4s"];
     let ended = place.crib(&args).await.exits(3);
     let waits = "waiting for the runtime's response call=\"Version\" within=4s";
-    let said = "the runtime does not respond to Version: no answer to Version within 4 s";
-    for said in [waits, said] {
-        assert!(ended.err.contains(said), "{said}: {ended:?}");
+    let message = "the runtime does not respond to Version: no answer to Version within 4 s";
+    for message in [waits, message] {
+        assert!(ended.err.contains(message), "{message}: {ended:?}");
     }
     proxy.stop().await;
     runtime.stop().await;
@@ -33,8 +33,8 @@ async fn check_warns_of_calls_that_hang_before_first_rule_and_goes_on() {
     let ended = place.crib(&[&args[..], &select].concat()).await.exits(0);
     ended.out_has(" 1 pass, ");
     for call in calls {
-        let said = format!("no answer to {call}");
-        assert!(ended.err.contains(&said), "{said}: {ended:?}");
+        let message = format!("no answer to {call}");
+        assert!(ended.err.contains(&message), "{message}: {ended:?}");
     }
     proxy.stop().await;
     runtime.stop().await;
@@ -49,8 +49,8 @@ async fn overdue_rule_names_call_without_answer() {
     let args = ["check", "--runtime-endpoint", &endpoint, "--deadline", "8s"];
     let select = ["--select", "CRI-STP-009"];
     let ended = place.crib(&[&args[..], &select].concat()).await.exits(1);
-    for told in ["seen      no answer to ExecSync for ", "--deadline 8s --select CRI-STP-009"] {
-        ended.out_has(told);
+    for reported in ["seen      no answer to ExecSync for ", "--deadline 8s --select CRI-STP-009"] {
+        ended.out_has(reported);
     }
     proxy.stop().await;
     runtime.stop().await;
@@ -177,10 +177,10 @@ async fn skipped_words_leave_out_rules() {
         ("must,should", Some("CRI-RTM-005")),
     ] {
         let checked = place.crib(&[&args[..], &["--skip", skip]].concat()).await;
-        let said = format!("{}{}", checked.out, checked.err);
+        let message = format!("{}{}", checked.out, checked.err);
         let runs = |id: &str| checked.out.lines().any(|line| line.contains(id));
         assert!(!runs("CRI-RTM-001") && !runs("CRI-RTM-007"), "{checked:?}");
-        assert!(said.contains(left.unwrap_or("CRI-RTM-002")), "{checked:?}");
+        assert!(message.contains(left.unwrap_or("CRI-RTM-002")), "{checked:?}");
     }
     runtime.stop().await;
 }

@@ -88,8 +88,8 @@ async fn lint_finds_what_client_does_wrong_and_exits_1() {
     let good =
         place.file("good.jsonl", "{\"t_start\": 1, \"method\": \"Version\", \"deadline_s\": 1}\n");
     let clean = place.crib(&["proxy", "lint", &good]).await;
-    let told = "1 call, no findings\n";
-    assert_eq!((clean.code, clean.out.as_str()), (Some(0), told), "{clean:?}");
+    let reported = "1 call, no findings\n";
+    assert_eq!((clean.code, clean.out.as_str()), (Some(0), reported), "{clean:?}");
     let broken = place.file("broken.jsonl", "{\"t_start\": 1}\n");
     let refused = place.crib(&["proxy", "lint", &broken]).await.exits(2);
     refused.err_has("line 1 is not a recorded call: missing field `method` at column 14");
@@ -101,10 +101,10 @@ async fn lint_finds_what_client_does_wrong_and_exits_1() {
         "{\"t_start\": 1, \"method\": \"Version\", \"deadline_s\": 1}\n{\"t_start\": 2, \"met",
     );
     let judged = place.crib(&["proxy", "lint", &cut]).await;
-    let told = "crib: CUT: ignored the last line, which is incomplete\n";
+    let reported = "crib: CUT: ignored the last line, which is incomplete\n";
     assert_eq!(
         (judged.code, judged.err.replace(&cut, "CUT").as_str()),
-        (Some(0), told),
+        (Some(0), reported),
         "{judged:?}"
     );
 }

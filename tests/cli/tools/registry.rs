@@ -33,16 +33,16 @@ async fn skopeo(args: &[&str]) -> (bool, String) {
     command.args(args).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(WAIT_LIMIT, command.output()).await;
     let output = output.expect("skopeo did not end").unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    let message = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&message).into_owned())
 }
 
 /// Runs skopeo, which must succeed.
 macro_rules! skopeo {
     ($($arg:expr),+ $(,)?) => {{
-        let (good, said) = skopeo(&[$(&$arg),+]).await;
-        assert!(good, "skopeo {:?}: {said}", [$(&$arg as &str),+]);
-        said
+        let (good, message) = skopeo(&[$(&$arg),+]).await;
+        assert!(good, "skopeo {:?}: {message}", [$(&$arg as &str),+]);
+        message
     }};
 }
 
@@ -86,8 +86,8 @@ async fn printed_configuration_lets_library_of_crio_pull() {
     for (name, text, works) in [("empty", "", false), ("printed", &*printed.out, true)] {
         let file = place.file(name, text);
         let option = format!("--registries-conf={file}");
-        let (pulled, said) = skopeo(&[&option, "inspect", &image]).await;
-        assert_eq!(pulled, works, "{name}: {said}");
+        let (pulled, message) = skopeo(&[&option, "inspect", &image]).await;
+        assert_eq!(pulled, works, "{name}: {message}");
     }
     running.stop().await;
 }
@@ -121,8 +121,8 @@ async fn skopeo_authenticates_with_token_over_tls() {
     let image = format!("docker://{host}/team/it:1");
     skopeo!("inspect", "--cert-dir", certificates, "--creds=me:secret", image);
     for wrong in ["--creds=me:wrong", "--no-creds"] {
-        let (good, said) = skopeo(&["inspect", "--cert-dir", certificates, wrong, &image]).await;
-        assert!(!good && said.contains("unauthorized"), "{wrong}: {said}");
+        let (good, message) = skopeo(&["inspect", "--cert-dir", certificates, wrong, &image]).await;
+        assert!(!good && message.contains("unauthorized"), "{wrong}: {message}");
     }
     running.stop().await;
 }

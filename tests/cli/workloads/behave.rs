@@ -16,8 +16,8 @@ async fn run_shows_backoff_and_kills_pod_that_ignores_sigterm() {
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let ended = running.interrupt().await.exits(130);
     // Names are padded to the longest one.
-    let said = |line: &str, end: &str| line.starts_with("flaky/main ") && line.ends_with(end);
-    let count = |end: &str| ended.out.lines().filter(|line| said(line, end)).count();
+    let message = |line: &str, end: &str| line.starts_with("flaky/main ") && line.ends_with(end);
+    let count = |end: &str| ended.out.lines().filter(|line| message(line, end)).count();
     let runs = (count("| line 5"), count("| line 6"));
     assert_eq!(runs, (2, 0), "it ran at 0 s and at once again: {}", ended.out);
 }

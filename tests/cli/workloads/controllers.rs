@@ -263,9 +263,9 @@ async fn stateful_set_starts_and_ends_its_pods_in_order() {
     let mut running: Running = place.start(&["run", &manifest]);
     running.line_with("db-2/main | up").await;
     let ended = running.interrupt().await.exits(130);
-    let said: Vec<&str> = ended.out.lines().collect();
+    let printed: Vec<&str> = ended.out.lines().collect();
     assert_eq!(
-        said,
+        printed,
         [
             "db-0/main | up",
             "db-1/main | up",
@@ -358,11 +358,11 @@ async fn pods_that_the_node_has_no_room_for_are_counted() {
     let manifest = object("Deployment", "many", fields, "", "sleep 1000")
         + "        resources: {requests: {memory: 900000Gi}}\n";
     let manifest = place.file("many.yaml", &manifest);
-    let said = "deployment default/many: 2147483537 pods do not fit on the node, which takes 110 pods at once";
+    let printed = "deployment default/many: 2147483537 pods do not fit on the node, which takes 110 pods at once";
     let ended = place.crib(&["explain-run", &manifest]).await.exits(0);
-    ended.out_has(said);
+    ended.out_has(printed);
     let ended = place.crib(&["run", "--timeout", "2s", &manifest]).await.exits(124);
-    assert_eq!(ended.err.matches(said).count(), 1, "{}", ended.err);
+    assert_eq!(ended.err.matches(printed).count(), 1, "{}", ended.err);
 }
 
 #[tokio::test]

@@ -19,9 +19,9 @@ async fn interrupt(running: Running, place: &Place) -> String {
 async fn configuration_comes_as_variables_and_files() {
     let place = Place::new();
     let ended = place.crib(&["run", "-q", &example("configuration")]).await.exits(0);
-    let said: Vec<&str> = ended.out.lines().collect();
+    let message: Vec<&str> = ended.out.lines().collect();
     assert_eq!(
-        said,
+        message,
         [
             "configured/main | colour green, user admin, pod configured, memory 64 MiB, greeting: hello from configured",
             "configured/main | app.ini: threads = 4",
@@ -42,7 +42,7 @@ async fn sidecar_prints_what_the_program_wrote_and_ends_after_it() {
         "batch/log | step 2 is done",
         "batch/log | step 3 is done",
     ] {
-        assert!(ended.out.lines().any(|said| said == line), "{}", ended.out);
+        assert!(ended.out.lines().any(|message| message == line), "{}", ended.out);
     }
 }
 

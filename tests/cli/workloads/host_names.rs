@@ -19,8 +19,8 @@ async fn serve() -> u16 {
         }
     });
     tokio::spawn(async move {
-        let mut asked = [0; 64];
-        while let Ok((_, client)) = udp.recv_from(&mut asked).await {
+        let mut requested = [0; 64];
+        while let Ok((_, client)) = udp.recv_from(&mut requested).await {
             udp.send_to(b"host over udp\n", client).await.unwrap();
         }
     });

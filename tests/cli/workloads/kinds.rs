@@ -58,21 +58,29 @@ async fn kustomization_is_skipped_with_the_command_that_builds_it() {
     let place = Place::new();
     let file = place.file("dev/kustomization.yaml", "namespace: dev\nresources: [pod.yaml]\n");
     let directory = place.path("dev").display().to_string();
-    let told = format!(
+    let reported = format!(
         "{file}:1: kind Kustomization (kustomize.config.k8s.io/v1beta1) is skipped: crib does not build kustomizations: run \
          `kubectl kustomize {directory} | crib run -`\n"
     );
     let ended = place.crib(&["run", &file]).await.exits(2);
-    assert_eq!(ended.err, format!("crib: {told}crib: no pod in the manifests: nothing to run\n"));
+    assert_eq!(
+        ended.err,
+        format!("crib: {reported}crib: no pod in the manifests: nothing to run\n")
+    );
     place.file("dev/pod.yaml", &pod("p", "echo from the pod"));
     let ended = place.crib(&["run", &directory]).await.exits(0);
     assert_eq!(ended.out, "p/main | from the pod\n");
-    assert_eq!(ended.err.matches(&format!("crib: warning: {told}")).count(), 1, "{}", ended.err);
+    assert_eq!(
+        ended.err.matches(&format!("crib: warning: {reported}")).count(),
+        1,
+        "{}",
+        ended.err
+    );
     place
         .crib(&["run", "--strict", &directory])
         .await
         .exits(2)
-        .err_has(&format!("--strict: {told}"));
+        .err_has(&format!("--strict: {reported}"));
 }
 
 #[tokio::test]

@@ -128,10 +128,10 @@ async fn changed_deployment_rolls() {
     let manifests = directory(&place);
     // Without a probe the old pod is stopped once the new one has started, which may print later.
     let web = |says: &str| {
-        let said = format!("echo {says}; touch /dev/shm/said;");
+        let message = format!("echo {says}; touch /dev/shm/said;");
         let probe =
             "exec: {command: [test, -e, /dev/shm/said]}, periodSeconds: 1, timeoutSeconds: 30";
-        deployment(says).replace(&format!("echo {says};"), &said)
+        deployment(says).replace(&format!("echo {says};"), &message)
             + &format!("        readinessProbe: {{{probe}}}\n")
     };
     replace(&place, "web.yaml", &web("first-web"));
@@ -142,8 +142,9 @@ async fn changed_deployment_rolls() {
     running.line_with("bye").await;
     let ended = running.interrupt().await.exits(130);
     // The new pod runs before the old one ends.
-    let said: Vec<&str> = ended.out.lines().filter_map(|line| line.rsplit("| ").next()).collect();
-    assert_eq!(said, ["first-web", "second-web", "bye", "bye"]);
+    let message: Vec<&str> =
+        ended.out.lines().filter_map(|line| line.rsplit("| ").next()).collect();
+    assert_eq!(message, ["first-web", "second-web", "bye", "bye"]);
 }
 
 /// A rollout whose old pod ignores SIGTERM.
@@ -281,9 +282,9 @@ async fn changed_memory_of_running_pod_is_resized_in_place() {
     let mut running = place.start(&["run", "--watch", &manifests]);
     running.line_with("first-a").await;
     replace(&place, "a.yaml", &with_memory("20Mi"));
-    let told = errors_until(&mut running, "ResizeCompleted").await;
+    let reported = errors_until(&mut running, "ResizeCompleted").await;
     let ended = running.interrupt().await.exits(130);
     let updated = "crib: pod default/a is updated";
-    assert!(told.contains(updated), "{told}");
+    assert!(reported.contains(updated), "{reported}");
     assert_eq!(ended.out.matches("first-a").count(), 1, "{ended:?}");
 }

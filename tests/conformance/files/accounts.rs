@@ -103,8 +103,8 @@ async fn exec_ignores_account_files_of_container(#[case] change: &str) {
     let script = format!("rm -f /etc/passwd; {change}; echo ready; sleep 86399");
     let config = of_image(pod.script("c", &script), NAME);
     let id = pod.start_ready(config).await.unwrap();
-    let told = runtime.client.sh(&id, "id -u; echo $HOME").await.unwrap();
-    assert_eq!(told, "0\n/home/root\n");
+    let reported = runtime.client.sh(&id, "id -u; echo $HOME").await.unwrap();
+    assert_eq!(reported, "0\n/home/root\n");
     runtime.client.stop(&id, 0).await.unwrap();
 }
 

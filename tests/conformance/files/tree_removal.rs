@@ -30,8 +30,8 @@ fn of_image(name: &str, script: &str) -> ContainerConfig {
 
 async fn assert_alive(runtime: &Runtime) {
     let pod = runtime.pod(&fixture::unique("alive")).await.unwrap();
-    let said = pod.output(pod.script("c", "echo fine")).await.unwrap();
-    assert_eq!(said, "fine\n");
+    let message = pod.output(pod.script("c", "echo fine")).await.unwrap();
+    assert_eq!(message, "fine\n");
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
 

@@ -135,9 +135,9 @@ async fn start_rejects_state_directory_of_another_user() {
             .stdin(std::process::Stdio::null())
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let message = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success());
-        assert!(said.contains("belongs to user 65533"), "{said}");
+        assert!(message.contains("belongs to user 65533"), "{message}");
     }
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
 }

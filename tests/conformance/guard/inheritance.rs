@@ -94,6 +94,6 @@ async fn standard_streams_can_be_reopened_by_container_user(
     let id = pod.start(as_user(fixture::forever("b"))).await.unwrap();
     let exec = runtime.client.exec(&id, ["sh", "-c", script], 0).await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let told = (exec.exit_code, text(&exec.stdout), text(&exec.stderr));
-    assert_eq!(told, (0, "out\nown\n".to_owned(), "err\n".to_owned()));
+    let reported = (exec.exit_code, text(&exec.stdout), text(&exec.stderr));
+    assert_eq!(reported, (0, "out\nown\n".to_owned(), "err\n".to_owned()));
 }

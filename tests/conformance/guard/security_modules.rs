@@ -36,9 +36,9 @@ async fn on(kernel: &TempDir) -> Runtime {
 /// Reads and clears the exec attribute.
 fn take_exec_attribute(kernel: &TempDir) -> String {
     let path = kernel.path().join(EXEC);
-    let told = fs::read_to_string(&path).unwrap();
+    let reported = fs::read_to_string(&path).unwrap();
     fs::write(path, "").unwrap();
-    told
+    reported
 }
 
 fn named(mut config: ContainerConfig, name: &str) -> ContainerConfig {

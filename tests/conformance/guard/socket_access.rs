@@ -21,8 +21,8 @@ fn ps(runtime: &Runtime, uid: u32, gid: u32) -> (bool, String) {
     // `CommandExt::uid` also drops the supplementary groups, since the test runs as root.
     command.uid(uid).gid(gid);
     let output = command.current_dir("/").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.success(), said)
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.success(), message)
 }
 
 fn mode(runtime: &Runtime) -> u32 {
@@ -35,15 +35,15 @@ async fn socket_is_for_owner_only() {
     let runtime = Runtime::with().start().await.unwrap();
     assert_eq!(mode(&runtime), 0o600);
     harness::needs!(Root);
-    let (reached, said) = ps(&runtime, STRANGER, GROUP);
-    assert!(!reached && said.contains("Permission denied"), "{said}");
-    assert!(said.contains("run crib as the socket's owner"), "{said}");
+    let (reached, message) = ps(&runtime, STRANGER, GROUP);
+    assert!(!reached && message.contains("Permission denied"), "{message}");
+    assert!(message.contains("run crib as the socket's owner"), "{message}");
     // Peer credentials are checked too, so a wrong mode grants no access.
     fs::set_permissions(runtime.socket(), fs::Permissions::from_mode(0o666)).unwrap();
-    let (reached, said) = ps(&runtime, STRANGER, GROUP);
-    assert!(!reached, "{said}");
-    let (reached, said) = ps(&runtime, 0, 0);
-    assert!(reached, "{said}");
+    let (reached, message) = ps(&runtime, STRANGER, GROUP);
+    assert!(!reached, "{message}");
+    let (reached, message) = ps(&runtime, 0, 0);
+    assert!(reached, "{message}");
 }
 
 /// In the daemon's user namespace, root of the host and unknown users have the same id. So if the mode lets everyone connect, the
@@ -74,10 +74,10 @@ async fn socket_group_may_use_socket() {
     let runtime = options.start().await.unwrap();
     assert_eq!(mode(&runtime), 0o660);
     assert_eq!(fs::metadata(runtime.socket()).unwrap().gid(), GROUP);
-    let (reached, said) = ps(&runtime, STRANGER, GROUP);
-    assert!(reached, "{said}");
-    let (reached, said) = ps(&runtime, STRANGER, GROUP - 1);
-    assert!(!reached && said.contains("Permission denied"), "{said}");
+    let (reached, message) = ps(&runtime, STRANGER, GROUP);
+    assert!(reached, "{message}");
+    let (reached, message) = ps(&runtime, STRANGER, GROUP - 1);
+    assert!(!reached && message.contains("Permission denied"), "{message}");
     let pod = runtime.pod(&fixture::unique("p")).await.unwrap();
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
@@ -95,6 +95,6 @@ async fn socket_group_may_be_group_of_owner() {
 #[tokio::test]
 async fn start_rejects_unknown_socket_group() {
     let refused = Runtime::with().argument("--socket-group=no-such-group").start().await;
-    let said = refused.unwrap_err().to_string();
-    assert!(said.contains("unknown group no-such-group"), "{said}");
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("unknown group no-such-group"), "{message}");
 }

@@ -63,9 +63,9 @@ async fn uninterpreted_strings_reach_no_file() {
     }
     let pod = Pod::run(&runtime.client, config.clone()).await.unwrap();
     let script = "hostname; cat /etc/hostname; grep -c . /etc/hosts; tail -n 1 /etc/hosts";
-    let told = pod.output(pod.script("c", script)).await.unwrap();
+    let reported = pod.output(pod.script("c", script)).await.unwrap();
     let name = "a-K8S_POD_UID=x-6.6.6.6";
-    assert_eq!(told, format!("{name}\n{name}\n3\n127.0.1.1\t{name}\n"));
+    assert_eq!(reported, format!("{name}\n{name}\n3\n127.0.1.1\t{name}\n"));
     let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
     assert_eq!((status.labels, status.annotations), (config.labels, config.annotations));
 }

@@ -84,10 +84,10 @@ async fn asked_ping_range_counts_in_groups_of_user_namespace() {
     let mapped = ids(&runtime).await;
     let all = format!("0 {}", mapped.2 - 1);
     let cases = [("part", "5 1000", "5 1000"), ("all", "0 2147483647", all.as_str())];
-    for (name, asked, expected) in cases {
+    for (name, requested, expected) in cases {
         let mut config = with(runtime.sandbox(name), user_namespace(NamespaceMode::Pod, &[mapped]));
         let linux = config.linux.as_mut().unwrap();
-        linux.sysctls.insert("net.ipv4.ping_group_range".to_owned(), asked.to_owned());
+        linux.sysctls.insert("net.ipv4.ping_group_range".to_owned(), requested.to_owned());
         let pod = Pod::run(&runtime.client, config).await.unwrap();
         let script = pod.script("c", "cat /proc/sys/net/ipv4/ping_group_range");
         let out = pod.output(script).await.unwrap();

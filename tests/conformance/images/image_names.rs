@@ -67,10 +67,11 @@ async fn container_status_names_image_by_tag_digest_and_id() {
     assert!(image.repo_tags.contains(&two) && image.repo_digests.contains(&bench.digest));
 
     // Other clients create containers by tag, digest or id.
-    for (name, asked, tag) in [("b", &two, &two), ("c", &bench.digest, &one), ("d", &id, &one)] {
-        let container = pod.create(of(name, asked, "")).await.unwrap();
+    for (name, requested, tag) in [("b", &two, &two), ("c", &bench.digest, &one), ("d", &id, &one)]
+    {
+        let container = pod.create(of(name, requested, "")).await.unwrap();
         let status = client.container(&container).await.unwrap();
-        assert_eq!(names(&status), [tag.as_str(), &bench.digest, &id], "{asked}");
+        assert_eq!(names(&status), [tag.as_str(), &bench.digest, &id], "{requested}");
     }
 
     // Neither RemoveImage nor a restart changes the names; PodSandboxStatus reports the same.
@@ -78,6 +79,6 @@ async fn container_status_names_image_by_tag_digest_and_id() {
     bench.runtime.kill_and_restart().await.unwrap();
     assert_eq!(names(&client.container(&kubelets).await.unwrap()), expected);
     let pod = client.pod(&pod.id).await.unwrap();
-    let told = pod.containers_statuses.iter().find(|c| c.id == kubelets);
-    assert_eq!(names(told.unwrap()), expected);
+    let reported = pod.containers_statuses.iter().find(|c| c.id == kubelets);
+    assert_eq!(names(reported.unwrap()), expected);
 }

@@ -320,9 +320,10 @@ async fn frames_for_loopback_addresses_reach_nothing_of_the_host() {
     // The same frame with the address of the host in pods arrives.
     let script = format!("{FRAMES} {own} {udp} 1 {OWN} {HOST}");
     pod.output(pod.script("datagrams", &script)).await.unwrap();
-    let mut said = [0; 64];
-    let received = tokio::time::timeout(WAIT_LIMIT, server.recv(&mut said)).await.unwrap().unwrap();
-    assert_eq!(String::from_utf8_lossy(&said[..received]), format!("to {HOST}"));
+    let mut printed = [0; 64];
+    let received =
+        tokio::time::timeout(WAIT_LIMIT, server.recv(&mut printed)).await.unwrap().unwrap();
+    assert_eq!(String::from_utf8_lossy(&printed[..received]), format!("to {HOST}"));
     let connect =
         format!("bash -c 'exec 3<>/dev/tcp/{HOST}/{tcp}; echo control >&3; read -r _ <&3'");
     let script = format!("{} {own} 1 {tcp} {OWN}; {connect}", FRAMES.replace("exec perl", "perl"));
@@ -350,10 +351,11 @@ async fn pods_of_root_reach_no_loopback_service_of_the_host() {
     let server = UdpSocket::bind((gateway.as_str(), udp)).await.unwrap();
     let script = format!("{FRAMES} {own} {udp} 1 {OWN} {HOST} {gateway}");
     pod.output(pod.script("frames", &script)).await.unwrap();
-    let mut said = [0; 64];
-    let received = tokio::time::timeout(WAIT_LIMIT, server.recv(&mut said)).await.unwrap().unwrap();
-    assert_eq!(String::from_utf8_lossy(&said[..received]), format!("to {gateway}"));
-    let error = loopback.recv(&mut said).unwrap_err();
+    let mut printed = [0; 64];
+    let received =
+        tokio::time::timeout(WAIT_LIMIT, server.recv(&mut printed)).await.unwrap().unwrap();
+    assert_eq!(String::from_utf8_lossy(&printed[..received]), format!("to {gateway}"));
+    let error = loopback.recv(&mut printed).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
     drop(runtime);
 }

@@ -88,15 +88,15 @@ async fn tcp_host_port_forwards_to_pod() {
     let answer = send_request(address("127.0.0.1", port), &long).await.unwrap();
     assert_eq!(answer.len(), long.len() + "tcp: ".len());
     // The server handles one client at a time; the others wait.
-    let mut asked = tokio::task::JoinSet::new();
+    let mut requested = tokio::task::JoinSet::new();
     for number in 0..20 {
-        asked.spawn(async move {
+        requested.spawn(async move {
             let text = format!("number {number}\n");
             let answer = send_request(address("127.0.0.1", port), &text).await.unwrap();
             assert_eq!(answer, format!("tcp: {text}"));
         });
     }
-    asked.join_all().await;
+    requested.join_all().await;
     // The port is free once the pod has stopped.
     runtime.client.stop_pod(&pod.id).await.unwrap();
     TcpListener::bind(("0.0.0.0", port)).unwrap();

@@ -70,12 +70,12 @@ async fn ordinary_program_has_low_ports_and_pings_in_network_of_its_own() {
     for config in [runtime.sandbox("pod"), in_own_users] {
         assert_eq!(seen(&runtime, config).await, "listens\npings\ntried\n");
     }
-    let mut asked = runtime.sandbox("asked");
+    let mut requested = runtime.sandbox("asked");
     let sysctls =
         [("net.ipv4.ip_unprivileged_port_start", "81"), ("net/ipv4/ping_group_range", "1 0")];
     let sysctls = sysctls.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    asked.linux.get_or_insert_default().sysctls.extend(sysctls);
-    assert_eq!(seen(&runtime, asked).await, "tried\n");
+    requested.linux.get_or_insert_default().sysctls.extend(sysctls);
+    assert_eq!(seen(&runtime, requested).await, "tried\n");
     let settings = "network: {unprivileged_ports: false, unprivileged_ping: false}";
     let runtime = Runtime::with().config(settings).start().await.unwrap();
     assert_eq!(seen(&runtime, runtime.sandbox("off")).await, "tried\n");

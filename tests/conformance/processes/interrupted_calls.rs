@@ -130,8 +130,11 @@ async fn repeated_call_succeeds_after_kill_at_any_instant(
             Killed::Daemon => {
                 runtime.kill_and_restart().await.unwrap();
                 let second = call.send(&runtime, &arguments).await;
-                let said = format!("{second:?}");
-                assert!(call.is_correct(second, &runtime, &arguments).await, "{what}, then {said}");
+                let message = format!("{second:?}");
+                assert!(
+                    call.is_correct(second, &runtime, &arguments).await,
+                    "{what}, then {message}"
+                );
             }
             Killed::Keeper => {
                 // The pod is either gone or NOTREADY, and can be removed as usual.

@@ -109,6 +109,6 @@ async fn run_pod_rejects_hostname_in_host_network() {
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let own = nix::unistd::gethostname().unwrap().into_string().unwrap();
     let script = "hostname; echo $HOSTNAME; cat /etc/hostname";
-    let said = pod.output(pod.script("c", script)).await.unwrap();
-    assert!(said.starts_with(&format!("{own}\n{own}\n")), "{said}");
+    let message = pod.output(pod.script("c", script)).await.unwrap();
+    assert!(message.starts_with(&format!("{own}\n{own}\n")), "{message}");
 }

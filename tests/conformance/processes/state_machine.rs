@@ -161,18 +161,18 @@ impl Model {
                 };
                 let first = first.map(|first| first.pod.id.clone());
                 let answer = Pod::run(client, config).await;
-                let told = code(&answer);
+                let reported = code(&answer);
                 if let (Some(first), Ok(pod)) = (&first, &answer) {
                     assert_eq!(pod.id, *first);
                 } else if let Ok(pod) = answer {
                     self.pod_ids.push(pod.id.clone());
                     self.pods.push(ModelPod { pod, name, ready: true });
                 }
-                (vec![legal], told)
+                (vec![legal], reported)
             }
             Call::StopPod(which) => {
                 let id = id_for(which, &self.pod_ids);
-                let told = code(&client.stop_pod(&id).await);
+                let reported = code(&client.stop_pod(&id).await);
                 for pod in self.pods.iter_mut().filter(|pod| matches_id(&id, &pod.pod.id)) {
                     pod.ready = false;
                 }
@@ -180,14 +180,14 @@ impl Model {
                 {
                     container.state = Exited;
                 }
-                (vec![Code::Ok], told)
+                (vec![Code::Ok], reported)
             }
             Call::RemovePod(which) => {
                 let id = id_for(which, &self.pod_ids);
-                let told = code(&client.remove_pod(&id).await);
+                let reported = code(&client.remove_pod(&id).await);
                 self.pods.retain(|pod| !matches_id(&id, &pod.pod.id));
                 self.containers.retain(|container| !matches_id(&id, &container.pod));
-                (vec![Code::Ok], told)
+                (vec![Code::Ok], reported)
             }
             Call::PodStatus(which) => {
                 let id = id_for(which, &self.pod_ids);
@@ -224,7 +224,7 @@ impl Model {
                     pod.map_or_else(|| runtime.sandbox("p"), |pod| pod.pod.config.clone());
                 let config = fixture::forever(&format!("c{name}"));
                 let answer = client.create(&id, config, sandbox).await;
-                let told = code(&answer);
+                let reported = code(&answer);
                 if let (Some(first), Ok(id)) = (&first, &answer) {
                     assert_eq!(id, first);
                 } else if let Ok(id) = answer {
@@ -237,35 +237,35 @@ impl Model {
                         changed: false,
                     });
                 }
-                (legal, told)
+                (legal, reported)
             }
             Call::Start(which) => {
                 let id = id_for(which, &self.container_ids);
                 let legal = self.code_in_states(&id, &[Created]);
-                let told = code(&client.start(&id).await);
-                if let Some(container) = self.container(&id).filter(|_| told == Code::Ok) {
+                let reported = code(&client.start(&id).await);
+                if let Some(container) = self.container(&id).filter(|_| reported == Code::Ok) {
                     container.state = Running;
                 }
-                (vec![legal], told)
+                (vec![legal], reported)
             }
             Call::Stop(which) => {
                 let id = id_for(which, &self.container_ids);
-                let told = code(&client.stop(&id, 0).await);
+                let reported = code(&client.stop(&id, 0).await);
                 if let Some(container) = self.container(&id) {
                     container.state = Exited;
                 }
-                (vec![Code::Ok], told)
+                (vec![Code::Ok], reported)
             }
             Call::Remove(which) => {
                 let id = id_for(which, &self.container_ids);
-                let told = code(&client.remove(&id).await);
+                let reported = code(&client.remove(&id).await);
                 self.containers.retain(|container| !matches_id(&id, &container.id));
-                (vec![Code::Ok], told)
+                (vec![Code::Ok], reported)
             }
             Call::Exec(which) => {
                 let id = id_for(which, &self.container_ids);
-                let told = code(&client.exec(&id, ["true"], 30).await);
-                (vec![self.code_in_states(&id, &[Running])], told)
+                let reported = code(&client.exec(&id, ["true"], 30).await);
+                (vec![self.code_in_states(&id, &[Running])], reported)
             }
             Call::Status(which) => {
                 let id = id_for(which, &self.container_ids);
@@ -278,16 +278,16 @@ impl Model {
             Call::Update(which) => {
                 let id = id_for(which, &self.container_ids);
                 let limits = LinuxContainerResources { cpu_shares: 512, ..Default::default() };
-                let told = code(&client.update(&id, limits).await);
-                if let Some(container) = self.container(&id).filter(|_| told == Code::Ok) {
+                let reported = code(&client.update(&id, limits).await);
+                if let Some(container) = self.container(&id).filter(|_| reported == Code::Ok) {
                     container.changed = true;
                 }
-                (vec![self.code_in_states(&id, &[Created, Running])], told)
+                (vec![self.code_in_states(&id, &[Created, Running])], reported)
             }
             Call::Reopen(which) => {
                 let id = id_for(which, &self.container_ids);
-                let told = code(&client.reopen_log(&id).await);
-                (vec![self.code_in_states(&id, &[Running])], told)
+                let reported = code(&client.reopen_log(&id).await);
+                (vec![self.code_in_states(&id, &[Running])], reported)
             }
             Call::ListContainers => {
                 let answer = client.containers(Default::default()).await.unwrap();
@@ -326,10 +326,10 @@ fn calls_in_any_order_match_model() {
             let runtime = Runtime::with().start().await.unwrap();
             let mut model = Model::default();
             for (number, call) in calls.into_iter().enumerate() {
-                let (legal, told) = model.send(call, &runtime).await;
+                let (legal, reported) = model.send(call, &runtime).await;
                 prop_assert!(
-                    legal.contains(&told),
-                    "call {number}, {call:?}: {told:?}, not {legal:?}"
+                    legal.contains(&reported),
+                    "call {number}, {call:?}: {reported:?}, not {legal:?}"
                 );
             }
             for call in [Call::ListPods, Call::ListContainers] {

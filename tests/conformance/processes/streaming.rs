@@ -48,16 +48,16 @@ async fn ports_url(pod: &Pod, ports: &[i32]) -> Result<String, Status> {
 
 /// Reads a stream until it contains `word`.
 async fn read_until(inlet: &mut Option<harness::streaming::Inlet>, word: &str) -> String {
-    let mut said = String::new();
+    let mut message = String::new();
     let inlet = inlet.as_mut().unwrap();
-    while !said.contains(word) {
+    while !message.contains(word) {
         match tokio::time::timeout(WAIT_LIMIT, inlet.next()).await {
-            Ok(Some(bytes)) => said += &String::from_utf8_lossy(&bytes),
-            Ok(None) => panic!("it ended without {word:?}: {said:?}"),
-            Err(_) => panic!("not within {WAIT_LIMIT:?}: {word:?}, only {said:?}"),
+            Ok(Some(bytes)) => message += &String::from_utf8_lossy(&bytes),
+            Ok(None) => panic!("it ended without {word:?}: {message:?}"),
+            Err(_) => panic!("not within {WAIT_LIMIT:?}: {word:?}, only {message:?}"),
         }
     }
-    said
+    message
 }
 
 /// Echoes the input of each client.

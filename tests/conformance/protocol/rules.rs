@@ -128,15 +128,15 @@ async fn results_of_pulls_answered_with(answer: &str) -> Vec<RuleResult> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unreachable_registry_skips_rules_of_images() {
-    let said = "failed to do request: dial tcp 127.0.0.1:1: connect: connection refused";
-    for result in results_of_pulls_answered_with(said).await {
+    let message = "failed to do request: dial tcp 127.0.0.1:1: connect: connection refused";
+    for result in results_of_pulls_answered_with(message).await {
         let Err(Outcome::Skipped(why)) = &result.outcome else {
             panic!("{result:?}");
         };
         assert!(
             why.starts_with(
                 "the runtime does not reach the registry of the check at http://127.0.0.1:"
-            ) && why.ends_with(said),
+            ) && why.ends_with(message),
             "{why}"
         );
     }

@@ -164,14 +164,14 @@ async fn metrics_have_values_and_labels_of_their_descriptors() {
         assert_eq!(metric.label_values[2], IMAGE, "{metric:?}");
         assert_eq!(metric.label_values[3], id, "{metric:?}");
     }
-    let told: BTreeSet<&str> = all().map(|metric| metric.name.as_str()).collect();
+    let reported: BTreeSet<&str> = all().map(|metric| metric.name.as_str()).collect();
     let excused = |name: &str| {
         OF_SOME_BOXES.contains(&name)
             || (OF_CGROUPS.contains(&name) && Need::Cgroups.missing().is_some())
     };
     let missing: Vec<&str> = NAMES
         .into_iter()
-        .filter(|name| !told.contains(format!("container_{name}").as_str()) && !excused(name))
+        .filter(|name| !reported.contains(format!("container_{name}").as_str()) && !excused(name))
         .collect();
     assert!(missing.is_empty(), "{missing:?}");
 

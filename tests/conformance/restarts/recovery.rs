@@ -288,10 +288,10 @@ async fn second_daemon_on_same_state_directory_is_refused() {
         .output()
         .unwrap();
     assert!(!second.status.success() && second.stdout.is_empty(), "{second:?}");
-    let said = String::from_utf8(second.stderr).unwrap();
+    let message = String::from_utf8(second.stderr).unwrap();
     assert!(
-        said.contains("in use") && said.contains(&runtime.state_dir().display().to_string()),
-        "{said}"
+        message.contains("in use") && message.contains(&runtime.state_dir().display().to_string()),
+        "{message}"
     );
     // The first daemon is not affected.
     assert_eq!(pod.output(pod.script("c", "echo fine")).await.unwrap(), "fine\n");

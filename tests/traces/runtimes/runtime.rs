@@ -94,9 +94,9 @@ impl NodeRuntime {
             Self::Crib(runtime) => {
                 let ended = tokio::task::spawn_blocking(move || drop(runtime)).await;
                 ended.map_err(|error| {
-                    let said = error.into_panic();
-                    let said = said.downcast_ref::<String>().map_or("", String::as_str);
-                    format!("the runtime left something: {said}")
+                    let message = error.into_panic();
+                    let message = message.downcast_ref::<String>().map_or("", String::as_str);
+                    format!("the runtime left something: {message}")
                 })
             }
             Self::Containerd(containerd) => containerd.end().await,

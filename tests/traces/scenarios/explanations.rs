@@ -57,13 +57,13 @@ pub(crate) const CONTAINERD: [Explanation; 1] = [Explanation {
 const RECURSIVE_READ_ONLY: Explanation = Explanation {
     reason: "a kubelet without an API server makes no mount read-only recursively, for it knows no runtime class",
     applies: |difference| {
-        let is_told = difference.place.ends_with(".recursive_read_only")
+        let is_reported = difference.place.ends_with(".recursive_read_only")
             && difference.kubelet == NONE
             && difference.crib == "true";
         let is_shown = difference.place.ends_with(".recursiveReadOnly")
             && difference.kubelet == "\"Disabled\""
             && difference.crib == "\"Enabled\"";
-        is_told || is_shown
+        is_reported || is_shown
     },
 };
 

@@ -114,15 +114,15 @@ impl Scenario {
     /// Without the parts that are not compared.
     pub(crate) fn reduced(mut self) -> Self {
         let present = self.images_present();
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         self.calls.retain_mut(|call| {
             let method = method(call).to_owned();
             let image = image_of(call).to_owned();
             // Of ImageStatus, only the first response for an image that was present.
             let asks = method == "ImageStatus"
                 && present.contains(&image)
-                && !asked.contains(&image)
-                && { asked.push(image); true };
+                && !requested.contains(&image)
+                && { requested.push(image); true };
             let addresses = method == "PodSandboxStatus" && call.pointer("/response/status/network/ip").is_some();
             if asks {
                 let image = &call["response"]["image"];
@@ -132,8 +132,8 @@ impl Scenario {
                 });
             } else if addresses {
                 let id = call["request"]["pod_sandbox_id"].clone();
-                let again = asked.contains(&id.to_string());
-                asked.push(id.to_string());
+                let again = requested.contains(&id.to_string());
+                requested.push(id.to_string());
                 call["response"] = serde_json::json!({"status": {"network": call["response"]["status"]["network"]}});
                 return !again;
             }

@@ -44,11 +44,11 @@ async fn concurrent_pulls_fetch_each_blob_once() {
         .map(|seen| seen.path)
         .collect();
     layers.sort();
-    let asked = layers.len();
+    let requested = layers.len();
     layers.dedup();
     // The two images share one of three layers; each pull may download a configuration.
     let configurations = 10;
-    assert!(asked <= 3 + configurations, "{asked} requests for {layers:?}");
+    assert!(requested <= 3 + configurations, "{requested} requests for {layers:?}");
 }
 
 #[tokio::test]
@@ -92,13 +92,13 @@ async fn shared_pull_continues_for_second_client() {
         let name = bench.name();
         let second = tokio::spawn(async move { runtime.pull(&name).await });
         eventually(WAIT_LIMIT, "the second to ask", || async {
-            let asked = bench
+            let requested = bench
                 .registry
                 .requests()
                 .iter()
                 .filter(|seen| seen.path.contains("/manifests/"))
                 .count();
-            if asked > 1 { Ok(()) } else { Err(asked) }
+            if requested > 1 { Ok(()) } else { Err(requested) }
         })
         .await;
         second

@@ -67,7 +67,7 @@ impl Parts {
     /// Waits until the pull has reached a step at which the registry delays it.
     async fn wait_for_step(&self, step: Step, bench: &Bench) {
         let store = bench.runtime.state_dir().join("images");
-        let asked =
+        let requested =
             |part: &str| bench.registry.requests().iter().any(|seen| seen.path.contains(part));
         let unpacked = |file: &str| {
             fs::read_dir(store.join("tmp")).unwrap().flatten().any(|layer| {
@@ -78,9 +78,9 @@ impl Parts {
         let count = |name: &str| fs::read_dir(store.join(name)).unwrap().count();
         eventually(WAIT_LIMIT, &format!("the pull to come to {step:?}"), || async {
             let there = match step {
-                Step::Manifest => asked("/manifests/"),
-                Step::Configuration => asked(&self.configuration),
-                Step::FirstBytes => asked(&self.layers[0]) && count("tmp") == 1,
+                Step::Manifest => requested("/manifests/"),
+                Step::Configuration => requested(&self.configuration),
+                Step::FirstBytes => requested(&self.layers[0]) && count("tmp") == 1,
                 Step::Unpacking => unpacked("etc/base"),
                 Step::BetweenLayers => count("layers") == 1,
                 Step::LastBytes => unpacked("etc/own"),

@@ -53,8 +53,8 @@ async fn bridge_plugin_connects_pods_and_assigns_addresses() {
     assert!(network.ip.starts_with("10.99.0."), "{network:?}");
     assert!(network.additional_ips[0].ip.starts_with("fd99::"), "{network:?}");
     server.start_ready(server.script("server", SERVER)).await.unwrap();
-    let said = send_request(&client, &network.ip, 8080).await;
-    assert!(said.starts_with("from 10.99.0."), "{said}");
+    let message = send_request(&client, &network.ip, 8080).await;
+    assert!(message.starts_with("from 10.99.0."), "{message}");
     assert_eq!(leases(&plugins).len(), 4);
     // The restart runs CHECK.
     runtime.kill_and_restart().await.unwrap();
@@ -89,8 +89,8 @@ async fn portmap_and_bandwidth_plugins_apply_and_undo_settings() {
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     pod.start_ready(pod.script("server", SERVER)).await.unwrap();
     let script = "exec timeout 20 bash -c 'exec 3<>/dev/tcp/192.0.2.1/12000 && cat <&3'";
-    let said = other.run("bash", &["-c", script]).unwrap();
-    assert_eq!(said, "from 192.0.2.2\n");
+    let message = other.run("bash", &["-c", script]).unwrap();
+    assert_eq!(message, "from 192.0.2.2\n");
     let shaped = host.run("tc", &["qdisc", "show"]).unwrap();
     assert!(shaped.contains("rate 50Mbit"), "{shaped}");
     let rules = || host.run("iptables-save", &[]).unwrap();

@@ -51,8 +51,8 @@ impl Successor {
         // The whole process group is killed at the end.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = [0; 1];
-        let _ = std::io::Read::read(child.stdout.as_mut().unwrap(), &mut said);
+        let mut printed = [0; 1];
+        let _ = std::io::Read::read(child.stdout.as_mut().unwrap(), &mut printed);
         Self(Some(child))
     }
 }

@@ -45,11 +45,11 @@ async fn start_fails_with_too_few_descriptors_and_keeps_pods() {
     for limit in [24, 32, 64, 200] {
         let mut command = runtime_command_after(&runtime, &format!("ulimit -n {limit}"));
         let refused = command.output().unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(refused.status.code(), Some(3), "{limit}: {said}");
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(3), "{limit}: {message}");
         let named =
             [format!("may open {limit} files"), format!("is limited to {limit} open files")];
-        assert!(named.iter().any(|named| said.contains(named)), "{said}");
+        assert!(named.iter().any(|named| message.contains(named)), "{message}");
     }
     runtime.restart().await.unwrap();
     for ((pod, container, mark), before) in pods.iter().zip(&before) {
@@ -70,8 +70,8 @@ async fn nofile_soft_limit_is_raised_for_daemon_only() {
     let mut command = runtime_command_after(&runtime, "ulimit -Sn 128");
     let mut daemon = Process::spawn(command.stdout(Stdio::piped()).stderr(Stdio::null())).unwrap();
     let mut line = String::new();
-    let mut said = BufReader::new(daemon.take_stdout().unwrap());
-    said.read_line(&mut line).unwrap();
+    let mut message = BufReader::new(daemon.take_stdout().unwrap());
+    message.read_line(&mut line).unwrap();
     assert!(line.starts_with("listening on "), "{line:?}");
 
     let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).unwrap();

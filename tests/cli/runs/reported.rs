@@ -38,9 +38,10 @@ async fn json_has_readiness_events_and_the_pods_own_words() {
         (Some("default/p"), Some("main"))
     );
     assert!(first["time"].as_str().unwrap().ends_with('Z'), "{first}");
-    let told: Vec<&str> = of("event").iter().map(|line| line["reason"].as_str().unwrap()).collect();
+    let reported: Vec<&str> =
+        of("event").iter().map(|line| line["reason"].as_str().unwrap()).collect();
     for reason in ["Pulling", "Pulled", "Created", "Started", "Unhealthy"] {
-        assert!(told.contains(&reason), "no event {reason} in {told:?}");
+        assert!(reported.contains(&reason), "no event {reason} in {reported:?}");
     }
 
     let result = &lines.last().unwrap()["pods"][0];

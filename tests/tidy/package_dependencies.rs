@@ -13,7 +13,7 @@ use super::{Tree, must_be_none, root, rust, tree, tree_of};
 const ANYWHERE: [&str; 2] = ["compact", "tasks"];
 
 /// Packages of this workspace → the packages of this workspace that they may depend on, for any purpose.
-const ARROWS: &[(&str, &[&str])] = &[
+const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("compact", &[]),
     ("tasks", &[]),
     ("cri", &[]),
@@ -179,13 +179,15 @@ pub(super) fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-pub(super) fn arrows_broken(dependencies: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+pub(super) fn dependency_violations(
+    dependencies: &BTreeMap<String, BTreeSet<String>>,
+) -> Vec<String> {
     let mut offences = Vec::new();
     let ours: BTreeSet<&str> = dependencies.keys().map(String::as_str).collect();
-    let known: BTreeMap<&str, &[&str]> = ARROWS.iter().copied().collect();
+    let known: BTreeMap<&str, &[&str]> = DEPENDENCIES.iter().copied().collect();
     for (package, needs) in dependencies {
         let Some(allowed) = known.get(package.as_str()) else {
-            offences.push(format!("{package} is a package without a place among the arrows"));
+            offences.push(format!("{package} is missing in DEPENDENCIES"));
             continue;
         };
         for need in needs.iter().filter(|need| ours.contains(need.as_str())) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::circles::imports;
+use super::import_cycles::imports;
 use super::{must_be_none, rust, tree, tree_of};
 
 /// The maximum number of Rust files in one folder.
@@ -87,20 +87,22 @@ fn upward(files: &[(&str, &str)], layers: &[(&str, &[&str])]) -> Vec<String> {
 #[test]
 fn folders_have_at_most_25_files() {
     let tree = tree();
-    must_be_none("a folder with too many files: make a room", &crowded(rust(&tree)));
+    must_be_none("a folder with too many files: create a subfolder", &crowded(rust(&tree)));
 }
 
 #[test]
-fn imports_between_rooms_run_down() {
+fn imports_between_layers_point_downward() {
     let tree = tree();
     let files: Vec<_> = rust(&tree).collect();
     must_be_none("an import from a layer above", &upward(&files, LAYERS));
     // A renamed layer would disable the rule silently.
     for (folder, layers) in LAYERS {
         for layer in *layers {
-            let (file, room) = (format!("{folder}/{layer}.rs"), format!("{folder}/{layer}/"));
-            let exists = tree.keys().any(|path| *path == file || path.starts_with(&room));
-            assert!(exists, "there is no {file}, and nothing in {room}");
+            let (file, folder_of_layer) =
+                (format!("{folder}/{layer}.rs"), format!("{folder}/{layer}/"));
+            let exists =
+                tree.keys().any(|path| *path == file || path.starts_with(&folder_of_layer));
+            assert!(exists, "there is no {file}, and nothing in {folder_of_layer}");
         }
     }
 }

@@ -12,19 +12,19 @@ use super::{must_be_none, rust, tree};
 pub(super) type Imports<'t> = BTreeMap<&'t str, BTreeSet<&'t str>>;
 
 /// The cycles among `files` (path and text), each as a sorted list of its files.
-fn circles<'t>(files: &[(&'t str, &'t str)]) -> Vec<Vec<&'t str>> {
+fn cycles<'t>(files: &[(&'t str, &'t str)]) -> Vec<Vec<&'t str>> {
     let imports = imports(files);
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         imports.keys().map(|file| (*file, reachable(&imports, file))).collect();
     let mut found = BTreeSet::new();
     for (file, reach) in &reached {
-        let circle: Vec<&str> = reach
+        let cycle: Vec<&str> = reach
             .iter()
             .filter(|other| reached.get(*other).is_some_and(|back| back.contains(file)))
             .copied()
             .collect();
-        if circle.len() > 1 {
-            found.insert(circle);
+        if cycle.len() > 1 {
+            found.insert(cycle);
         }
     }
     found.into_iter().collect()
@@ -186,8 +186,8 @@ fn is_word(c: char) -> bool {
 fn files_have_no_import_cycles() {
     let tree = tree();
     let files: Vec<_> = rust(&tree).collect();
-    let offences: Vec<String> = circles(&files).iter().map(|circle| circle.join(" ↔ ")).collect();
-    must_be_none("a circle of imports", &offences);
+    let offences: Vec<String> = cycles(&files).iter().map(|cycle| cycle.join(" ↔ ")).collect();
+    must_be_none("a cycle of imports", &offences);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn import_cycles_are_found_in_every_form() {
     ];
     let inline = ["a/src/five.rs", "a/src/six/deep/leaf.rs"];
     let others = ["a/src/one/inner.rs", "a/src/three.rs", "a/src/two.rs"];
-    assert_eq!(circles(&files), [&inline[..], &others]);
+    assert_eq!(cycles(&files), [&inline[..], &others]);
     let direct = [("a/src/x.rs", "use super::y::{Y};"), ("a/src/y.rs", "fn f(_: crate::x::X) {}")];
-    assert_eq!(circles(&direct), [["a/src/x.rs", "a/src/y.rs"]]);
+    assert_eq!(cycles(&direct), [["a/src/x.rs", "a/src/y.rs"]]);
 }
