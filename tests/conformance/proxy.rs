@@ -239,7 +239,7 @@ async fn restart_of_runtime_breaks_connections_like_without_proxy() {
 }
 
 #[tokio::test]
-async fn runtime_with_faults_misbehaves_for_its_clients_alone() {
+async fn faults_of_runtime_affect_only_its_clients() {
     let faults = ["ListPodSandbox after 1 answer ABORTED \"no\""];
     let runtime = Runtime::start().with_faults(faults).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();

@@ -62,7 +62,7 @@ async fn limits_of_running_container_change_without_restart() {
 }
 
 #[tokio::test]
-async fn resize_goes_on_after_agent_was_killed() {
+async fn resize_continues_after_agent_was_killed() {
     harness::needs!(Cgroups);
     let mut node = Node::start().await.unwrap();
     let mark = fixture::unique("mark");

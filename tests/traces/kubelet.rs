@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_new_changed_and_gone_pods() {
+    fn changes_are_added_modified_and_removed_pods() {
         let before = [pod("a", "Running"), pod("b", "Running"), pod("c", "Pending")];
         let after = [pod("a", "Running"), pod("c", "Failed"), pod("d", "Pending")];
         let found = changes(&before, &after, Instant::now());

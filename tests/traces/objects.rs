@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn applied_object_replaces_the_one_of_its_name() {
+    fn applied_object_replaces_object_with_same_name() {
         let secret = |name: &str, value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"k": value}});
         let mut objects = ApiObjects::default();
         objects.apply(&[secret("a", "old"), secret("b", "other")]);

@@ -209,7 +209,7 @@ async fn dash_is_a_tar_archive(#[case] files: &'static str) {
 #[case("own")]
 #[case("tar")]
 #[tokio::test]
-async fn refusals_say_what_to_do(#[case] files: &'static str) {
+async fn refusals_name_the_remedy(#[case] files: &'static str) {
     harness::needs!(Namespaces);
     let served = Served::start(files).await;
     let file = served.place.file("file", "x");
@@ -301,7 +301,7 @@ async fn files_in_a_container_belong_to_its_user(#[case] own_namespace: bool) {
 
 /// A file is streamed: the runtime holds only a few chunks of it.
 #[tokio::test]
-async fn long_file_takes_no_memory_of_the_runtime() {
+async fn long_file_does_not_grow_memory_of_runtime() {
     harness::needs!(Namespaces);
     let served = Served::start("own").await;
     let pid = served.runtime.pid().unwrap();

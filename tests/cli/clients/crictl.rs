@@ -145,7 +145,7 @@ async fn endpoint_comes_from_flag_variable_or_file() {
 }
 
 #[tokio::test]
-async fn version_tells_of_runtime_too() {
+async fn version_includes_runtime() {
     let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let text = out(&place, &runtime, &["version"]).await;
     for line in ["RuntimeName:  crib\n", "RuntimeApiVersion:  v1\n"] {

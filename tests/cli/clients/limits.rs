@@ -36,7 +36,7 @@ async fn run_warns_once_of_limits_that_are_not_applied() {
 }
 
 #[tokio::test]
-async fn run_says_nothing_of_limits_without_any() {
+async fn run_does_not_warn_of_limits_without_limits() {
     let place = Place::new();
     place.file("p.yaml", &pod("p", "echo done"));
     let manifest = place.path("p.yaml");

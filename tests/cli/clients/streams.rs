@@ -168,7 +168,7 @@ async fn exec_without_tty_detaches_on_ctrl_c() {
 }
 
 #[tokio::test]
-async fn exec_exits_3_when_runtime_goes_away() {
+async fn exec_exits_3_when_runtime_exits() {
     let mut runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("web").await.unwrap();
     pod.start(pod.script("main", "echo begun; exec sleep 1000")).await.unwrap();

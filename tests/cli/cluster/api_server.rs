@@ -218,8 +218,8 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
     let delay = shared.faults.lock().unwrap().delay;
     tokio::time::sleep(delay).await;
     let admits_anyone = shared.faults.lock().unwrap().admits_anyone;
-    let said = head.headers.get(AUTHORIZATION);
-    if !admits_anyone && said.is_none_or(|said| said != &format!("Bearer {TOKEN}")) {
+    let token = head.headers.get(AUTHORIZATION);
+    if !admits_anyone && token.is_none_or(|token| token != &format!("Bearer {TOKEN}")) {
         return status(401, "Unauthorized", "Unauthorized");
     }
     if shared.faults.lock().unwrap().forbidden.as_ref() == Some(&path) {
@@ -270,9 +270,9 @@ fn review(path: &str, object: &Value) -> Response<Body> {
             let groups = spec["groups"].as_array().unwrap();
             let is_known = groups.contains(&json!("system:authenticated"));
             let is_visit = spec["user"] == "visitor" && of["subresource"] == "healthz";
-            let asked = of["resource"] == "nodes" && of["name"] == super::joined::NODE;
+            let is_own_node = of["resource"] == "nodes" && of["name"] == super::joined::NODE;
             let allowed = groups.contains(&json!("system:masters")) || is_visit;
-            json!({"allowed": asked && is_known && allowed})
+            json!({"allowed": is_own_node && is_known && allowed})
         }
         _ => return status(404, "NotFound", "the server could not find the requested resource"),
     };
@@ -300,18 +300,20 @@ fn collection(
         let created = shared.store.create(parsed(body)?, Timestamp::now())?;
         return Ok(json_answer(201, &created.value));
     }
-    let said = |wanted: &str| query.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
+    let parameter =
+        |wanted: &str| query.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
     let mut selection = Selection::of(target.kind.clone());
     if let Some(namespace) = &target.namespace {
         selection = selection.in_namespace(namespace);
     }
-    for field in said("fieldSelector").iter().flat_map(|fields| fields.split(',')) {
+    for field in parameter("fieldSelector").iter().flat_map(|fields| fields.split(',')) {
         if let Some((path, text)) = field.split_once('=').filter(|(path, _)| !path.ends_with('!')) {
             selection = selection.with_field(path, text);
         }
     }
-    if said("watch").is_some_and(|watch| watch == "true") {
-        let after = said("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or_default();
+    if parameter("watch").is_some_and(|watch| watch == "true") {
+        let after =
+            parameter("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or_default();
         return Ok(watch_answer(shared.store.watch(selection, after)?));
     }
     let list = shared.store.list(&selection);

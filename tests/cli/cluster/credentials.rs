@@ -68,7 +68,7 @@ printf '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCred
 }
 
 #[tokio::test]
-async fn plugin_that_fails_is_named_with_what_it_said() {
+async fn failed_plugin_is_named_with_its_output() {
     let joined = Joined::new(ApiServer::start()).await;
     with_user(
         &joined,

@@ -274,7 +274,7 @@ async fn pod_waits_for_a_driver_that_is_away() {
 }
 
 #[tokio::test]
-async fn driver_that_wants_it_publishes_again_with_tokens() {
+async fn driver_with_requires_republish_gets_new_tokens() {
     let tokens = json!([{"audience": "vault", "expirationSeconds": 600}]);
     let spec = json!({"attachRequired": false, "requiresRepublish": true, "tokenRequests": tokens});
     let mut scene = Scene::new(spec).await;

@@ -46,7 +46,7 @@ async fn wait_until_clean(scene: &Scene) {
 }
 
 #[tokio::test]
-async fn block_device_is_given_to_the_container_and_taken_back() {
+async fn block_device_is_added_to_container_and_removed() {
     harness::needs!(Root);
     let scene = Scene::new(not_attached()).await;
     scene.driver.measures(true);
@@ -115,7 +115,7 @@ async fn device_of_a_killed_agent_is_taken_back_by_the_next(#[case] call: &'stat
 }
 
 #[tokio::test]
-async fn device_that_is_not_given_is_an_event() {
+async fn refused_device_is_an_event() {
     harness::needs!(Root);
     let scene = Scene::new(not_attached()).await;
     scene.bound_in_mode("Block", "data", json!({}));

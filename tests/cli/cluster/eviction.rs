@@ -35,7 +35,7 @@ pub(crate) async fn event(joined: &Joined, kind: &str, reason: &str) -> Value {
 }
 
 #[tokio::test]
-async fn node_that_is_short_of_memory_evicts_a_pod_and_says_so() {
+async fn node_under_memory_pressure_evicts_pod_with_event() {
     let (joined, agent) = short_of_memory().await;
     let node = joined.node();
     let found = condition(&node, "MemoryPressure");
@@ -67,7 +67,7 @@ async fn node_that_is_short_of_memory_evicts_a_pod_and_says_so() {
 }
 
 #[tokio::test]
-async fn node_that_is_short_of_memory_takes_no_best_effort_pod() {
+async fn node_under_memory_pressure_rejects_best_effort_pod() {
     let (joined, agent) = short_of_memory().await;
     joined.create_pod(&pod("best-effort", "exec sleep 3600"));
     let rejected = joined.wait_for_phase("best-effort", "Failed").await;

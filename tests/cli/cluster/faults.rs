@@ -104,7 +104,7 @@ async fn slow_server_delays_nothing_but_its_own_answers() {
 }
 
 #[tokio::test]
-async fn killed_agent_is_followed_by_one_that_goes_on() {
+async fn agent_continues_after_previous_one_was_killed() {
     let joined = Joined::new(ApiServer::start()).await;
     let first = joined.agent(&[]);
     joined.create_pod(&pod("stays", "sleep 3600"));

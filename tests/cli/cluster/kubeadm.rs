@@ -94,11 +94,11 @@ async fn node_joins_with_the_files_of_kubeadm() {
         &format!("--root-dir={}", path("kubelet")),
         &format!("--hostname-override={NODE}"),
     ]);
-    let asked = wait_for_request(&joined).await;
+    let csr = wait_for_request(&joined).await;
     // From here on clients present certificates, which this server cannot see without TLS.
     joined.server.admit_anyone();
-    let certificate = signer.sign(asked["spec"]["request"].as_str().unwrap(), HOUR, 100 * HOUR);
-    answer(&joined, &asked, &signed(&certificate));
+    let certificate = signer.sign(csr["spec"]["request"].as_str().unwrap(), HOUR, 100 * HOUR);
+    answer(&joined, &csr, &signed(&certificate));
     joined.wait_for_ready_node().await;
     assert!(place.path("kubernetes/kubelet.conf").exists());
     assert!(place.path("kubelet/pki/kubelet-client-current.pem").exists());

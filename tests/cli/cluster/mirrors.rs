@@ -79,7 +79,7 @@ async fn static_pod_is_shown_by_a_mirror_pod_of_the_node() {
 }
 
 #[tokio::test]
-async fn deleted_mirror_pod_comes_back_and_its_pod_runs_on() {
+async fn deleted_mirror_pod_is_recreated_and_its_pod_keeps_running() {
     let joined = Joined::new(ApiServer::start()).await;
     let manifests = manifests(&joined, "sleep 3600");
     let agent = joined.agent(&["--manifests", &manifests]);

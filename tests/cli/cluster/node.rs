@@ -70,15 +70,15 @@ async fn lease_is_renewed_while_other_requests_wait_for_the_rate_limit() {
     let refs: Vec<String> = refs.collect();
     joined.create_pod(&format!("{}    envFrom: [{}]\n", pod("waits", "true"), refs.join(", ")));
     let agent = joined.agent(&["--config", &config]);
-    let asked = || joined.server.count("GET /api/v1/namespaces/default/configmaps");
+    let count_requests = || joined.server.count("GET /api/v1/namespaces/default/configmaps");
     // The other requests wait for the rate limit, which takes 40 s in total.
-    wait("the first ConfigMap", || asked().into(), |seen| seen.as_u64() > Some(0)).await;
+    wait("the first ConfigMap", || count_requests().into(), |seen| seen.as_u64() > Some(0)).await;
     let lease =
         format!("PUT /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}");
     let renewals = || joined.server.count(&lease);
     let enough = renewals() as u64 + 3;
     wait("renewals", || renewals().into(), |seen| seen.as_u64() >= Some(enough)).await;
-    assert!(asked() < CONFIG_MAPS, "no request waits any more");
+    assert!(count_requests() < CONFIG_MAPS, "no request waits any more");
     joined.end(agent).await;
 }
 
@@ -106,7 +106,7 @@ async fn node_declares_the_features_whose_gates_are_on() {
 }
 
 #[tokio::test]
-async fn agent_takes_over_its_node_and_leaves_what_others_wrote() {
+async fn agent_adopts_its_node_and_keeps_fields_of_others() {
     let joined = Joined::new(ApiServer::start()).await;
     let existing = json!({
         "apiVersion": "v1",
@@ -190,7 +190,7 @@ async fn labels_and_taints_of_the_node_decide_which_pods_it_takes() {
 }
 
 #[tokio::test]
-async fn cordoned_node_says_so_in_an_event_and_when_it_is_free_again() {
+async fn cordon_and_uncordon_are_events() {
     let joined = Joined::new(ApiServer::start()).await;
     let fields = "evictionHard: {}\nhealthzPort: 0\nnodeStatusUpdateFrequency: 3s\n";
     let config = joined.place.file("kubelet.yaml", &format!("{KUBELET_CONFIGURATION}{fields}"));

@@ -30,7 +30,7 @@ async fn bound_pod_runs_and_its_status_is_written() {
 }
 
 #[tokio::test]
-async fn deleted_pod_ends_with_its_grace_period_before_its_object_goes() {
+async fn deleted_pod_ends_with_its_grace_period_before_its_object_is_removed() {
     let joined = Joined::new(ApiServer::start()).await;
     let agent = joined.agent(&[]);
     // The container exits on SIGTERM: if it were killed, its exit code would differ.
@@ -162,7 +162,7 @@ async fn pod_that_takes_the_name_of_another_gets_its_own_status() {
 }
 
 #[tokio::test]
-async fn pod_that_was_deleted_before_it_ran_goes() {
+async fn pod_deleted_before_start_is_removed() {
     let joined = Joined::new(ApiServer::start()).await;
     joined.create_pod(&pod("early", "sleep 3600"));
     joined.delete_pod("early", Some(30));

@@ -98,7 +98,7 @@ async fn server_refuses_when_the_api_server_is_away() {
 }
 
 #[tokio::test]
-async fn anonymous_clients_are_served_where_the_configuration_says_so() {
+async fn anonymous_clients_are_served_if_configured() {
     let joined = Joined::new(ApiServer::start()).await;
     let config = joined.place.file(
         "kubelet.yaml",
@@ -212,7 +212,7 @@ async fn waiting_container_has_no_log() {
 }
 
 #[tokio::test]
-async fn strangers_keep_nobody_from_the_server() {
+async fn unauthorized_clients_do_not_block_server() {
     let served = Served::new(Joined::new(ApiServer::start()).await).await;
     // More idle connections than the limit, some of them after a handshake.
     let mut silent = Vec::new();

@@ -42,7 +42,7 @@ async fn exec_passes_streams_and_exit_code_through(#[case] transport: Transport)
 }
 
 #[tokio::test]
-async fn attach_reads_what_the_container_writes() {
+async fn attach_reads_output_of_container() {
     let (served, _) = with_pod("while :; do echo tick; sleep 0.1; done").await;
     let plain = served.plain().await;
     let url = format!("{}/attach/default/p/app?output=1", plain.url);

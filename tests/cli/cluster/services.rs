@@ -108,7 +108,7 @@ async fn lacks(joined: &Joined, text: &str, expected: bool) {
 
 /// The permissions of a kubelet are not sufficient.
 #[tokio::test]
-async fn slices_that_are_forbidden_are_said_in_a_condition() {
+async fn forbidden_slices_are_reported_in_a_condition() {
     let joined = Joined::new(ApiServer::start()).await;
     joined.server.forbid(Some(SLICES));
     let agent = joined.agent(&["--service-proxy", "on"]);

@@ -60,7 +60,7 @@ async fn published_port(joined: &Joined, node: &str) -> u16 {
 
 /// Only the first node requests both default ports of a kubelet.
 #[tokio::test]
-async fn nodes_of_one_machine_have_ports_of_their_own_and_publish_them() {
+async fn nodes_of_one_machine_publish_distinct_ports() {
     let joined = Joined::new(ApiServer::start()).await;
     let mut first = joined.agent_with_server(&[]);
     let second = Second::of(&joined, "n2", &[]).await;

@@ -407,7 +407,7 @@ async fn other_methods_and_queries_are_answered_without_harm() {
 }
 
 #[tokio::test]
-async fn configuration_is_the_one_in_use() {
+async fn configz_returns_effective_configuration() {
     let joined = Joined::new(ApiServer::start()).await;
     let config = joined.place.file(
         "kubelet.yaml",

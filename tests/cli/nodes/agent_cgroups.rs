@@ -148,7 +148,7 @@ fn weights(mark: &str) -> Result<[String; 2], String> {
 }
 
 #[tokio::test]
-async fn classes_weigh_what_their_pods_do() {
+async fn qos_class_weights_are_sums_of_their_pods() {
     harness::needs!(Cgroups);
     let place = Place::unchecked();
     let (runtime, endpoint) = place.runtime().await;

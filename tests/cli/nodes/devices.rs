@@ -136,9 +136,10 @@ async fn agent_finds_device_plugins_by_their_sockets_until_these_are_removed() {
     let script = Script::new(&["nvidia0", "nvidia1"]);
     // The socket may exist before the agent starts.
     let registry = place.path("agent/plugins_registry");
-    let (_plugin, mut told) = plugin::start_to_be_found(&registry, "v1beta1", &script);
+    let (_plugin, mut registration) = plugin::start_to_be_found(&registry, "v1beta1", &script);
     let agent = place.start(&args);
-    let status = tokio::time::timeout(WAIT_LIMIT, told.wait_for(Option::is_some)).await.unwrap();
+    let status =
+        tokio::time::timeout(WAIT_LIMIT, registration.wait_for(Option::is_some)).await.unwrap();
     assert!(status.unwrap().as_ref().is_some_and(|status| status.plugin_registered));
     wait_for_devices(&place, 2).await;
     std::fs::remove_file(registry.join("gpu.sock")).unwrap();
@@ -148,7 +149,7 @@ async fn agent_finds_device_plugins_by_their_sockets_until_these_are_removed() {
 }
 
 #[tokio::test]
-async fn agent_whose_policy_has_changed_says_which_file_is_in_the_way() {
+async fn agent_with_changed_policy_names_state_file_to_remove() {
     let place = Place::new();
     let (runtime, endpoint) = place.runtime().await;
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();

@@ -64,7 +64,7 @@ impl Kubelet {
 }
 
 #[tokio::test]
-async fn kubelet_runs_static_pods_and_tells_systemd() {
+async fn kubelet_runs_static_pods_and_notifies_systemd() {
     let kubelet = Kubelet::new().await;
     let name = fixture::unique("crib-test-notify");
     let address = SocketAddr::from_abstract_name(&name).unwrap();
@@ -97,7 +97,7 @@ async fn kubelet_runs_static_pods_and_tells_systemd() {
 }
 
 #[tokio::test]
-async fn kubelet_without_cluster_serves_clients_that_nobody_reviews() {
+async fn kubelet_without_cluster_serves_unauthenticated_clients() {
     let kubelet = Kubelet::new().await;
     let port = free_port();
     let agent = Running::start(kubelet.command(&[

@@ -38,7 +38,7 @@ fn after_ulimit(place: &Place, ulimit: &str, args: &[&str]) -> tokio::process::C
 #[case::stack("-s", &[64, 256, 1024], "ulimit -Hs", &["run", "p.yaml"])]
 #[case::file_size("-f", &[0, 1, 64], "ulimit -Hf", &["run", "p.yaml"])]
 #[tokio::test]
-async fn limit_that_is_too_low_is_one_line(
+async fn too_low_limit_is_reported_in_one_line(
     #[case] limit: &str,
     #[case] values: &[u32],
     #[case] remedy: &str,

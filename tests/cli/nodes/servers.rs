@@ -46,7 +46,7 @@ async fn runtime_rejects_occupied_socket_path() {
 
 /// As in Bazel's sandboxes. The sockets are in another directory, where other commands find them.
 #[tokio::test]
-async fn run_takes_temporary_directory_of_any_length() {
+async fn run_works_with_temporary_directory_of_any_length() {
     let place = Place::new();
     let manifest = place.file(
         "pod.yaml",

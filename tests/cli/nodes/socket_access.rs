@@ -10,7 +10,7 @@ const DENIED: &str = "run crib as the socket's owner, as root or in the socket's
     Permission denied (os error 13)\n";
 
 #[tokio::test]
-async fn clients_of_other_users_are_told_what_to_do() {
+async fn clients_of_other_users_get_remedy() {
     harness::needs!(Root);
     let (place, user) = (Place::unchecked(), Place::unchecked());
     let (open, closed) = (place.path("s"), place.path("closed/s"));

@@ -55,7 +55,7 @@ impl Agent {
 
 /// When the target of a link changes, there is no event in the directory of the link.
 #[tokio::test]
-async fn configuration_file_says_where_static_pods_are_and_how_often_they_are_read() {
+async fn configuration_file_sets_static_pod_path_and_interval() {
     let place = Place::unchecked();
     let (runtime, endpoint) = place.runtime().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -98,7 +98,7 @@ async fn configuration_file_says_where_static_pods_are_and_how_often_they_are_re
 }
 
 #[tokio::test]
-async fn agent_without_manifests_says_how_to_give_them() {
+async fn agent_without_manifests_names_the_flag() {
     let place = Place::unchecked();
     let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     let lines = [

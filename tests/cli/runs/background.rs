@@ -75,7 +75,7 @@ fn commands(place: &Place) -> Vec<Pid> {
 }
 
 #[tokio::test]
-async fn named_run_is_listed_and_gone_after_down() {
+async fn named_run_is_listed_until_down() {
     let place = Place::unchecked();
     let _downs = Downs(&place);
     let manifest = place.file("web.yaml", &pod("web", FOREVER));
@@ -229,7 +229,7 @@ async fn wrong_manifest_leaves_nothing_in_background() {
 }
 
 #[tokio::test]
-async fn failure_of_pod_is_told_before_command_ends() {
+async fn failure_of_pod_is_reported_before_command_ends() {
     let place = Place::new();
     let _downs = Downs(&place);
     let started = start(&place, &["broken", CANNOT_PULL]).await;
@@ -365,7 +365,7 @@ async fn timeout_ends_run_in_background() {
 }
 
 #[tokio::test]
-async fn down_without_runs_says_so() {
+async fn down_without_runs_prints_message() {
     let place = Place::unchecked();
     let ended = place.crib(&["down", "web"]).await.exits(1);
     assert_eq!(ended.err, "crib: no run is named web: no run has a name\n");

@@ -61,7 +61,7 @@ fn by_setpriv<const N: usize>(
 #[case::root_with_all_rights("+all", "root", "root")]
 #[case::root_with_all_rights_by_name("+all", "rootless", "rootless (65536 ids)")]
 #[tokio::test]
-async fn root_gets_what_its_box_allows(
+async fn root_gets_rights_that_its_box_allows(
     #[case] capabilities: &str,
     #[case] requested: &str,
     #[case] expected: &str,
@@ -80,7 +80,7 @@ async fn root_gets_what_its_box_allows(
 // Since Linux 5.12, only processes with CAP_SETFCAP may map root.
 #[case::rootless("rootless", "isolation rootless is unavailable: failed to map the user id")]
 #[tokio::test]
-async fn isolation_that_was_asked_for_is_named_with_what_is_missing(
+async fn requested_isolation_error_names_missing_permission(
     #[case] requested: &str,
     #[case] message: &str,
 ) {
@@ -112,7 +112,7 @@ async fn ids_that_plain_root_cannot_take_name_the_missing_capability(
 
 /// Root without CAP_SETPCAP cannot reduce the bounding set, and `execve` gives user 0 all of it.
 #[tokio::test]
-async fn dropped_capabilities_do_not_come_back_where_the_bounding_set_stays() {
+async fn dropped_capabilities_stay_dropped_with_full_bounding_set() {
     harness::needs!(Root);
     let place = Place::new();
     let script = "grep -E '^(CapEff|NoNewPrivs)' /proc/self/status";
@@ -441,7 +441,7 @@ async fn missing_file_of_host_is_named_at_start(#[case] setup: &str, #[case] mes
     "; give crib CAP_SETFCAP, without which root cannot be mapped, or use --isolation process"
 )]
 #[tokio::test]
-async fn refusal_says_what_to_give(#[case] requested: &str, #[case] message: &str) {
+async fn refusal_names_required_permissions(#[case] requested: &str, #[case] message: &str) {
     harness::needs!(Root, UserNamespaces);
     let place = Place::new();
     let manifest = place.file("p.yaml", &pod("p", "true"));
@@ -450,7 +450,7 @@ async fn refusal_says_what_to_give(#[case] requested: &str, #[case] message: &st
 }
 
 #[tokio::test]
-async fn refusal_in_chroot_says_so() {
+async fn refusal_in_chroot_names_chroot() {
     harness::needs!(Root, Namespaces, UserNamespaces);
     let place = Place::new();
     let manifest = place.file("p.yaml", &pod("p", "true"));

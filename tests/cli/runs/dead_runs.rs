@@ -29,7 +29,7 @@ async fn run_removes_what_a_killed_run_and_runtime_left() {
 }
 
 #[tokio::test]
-async fn run_leaves_living_and_kept_runs_alone() {
+async fn run_keeps_active_and_kept_runs() {
     let place = Place::new();
     let mut living = place.start(&["run", &stubborn(&place)]);
     living.line_with("ready").await;

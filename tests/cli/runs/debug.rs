@@ -100,7 +100,7 @@ async fn target_shows_processes_of_a_container_without_shell() {
 }
 
 #[tokio::test]
-async fn refusals_say_what_is_wrong() {
+async fn refusals_name_the_mistake() {
     let place = Place::new();
     let run = start(&place).await;
     let debug = async |args: &[&str]| place.crib(&[&["debug"], args].concat()).await;
@@ -130,7 +130,7 @@ async fn refusals_say_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn image_that_cannot_be_pulled_is_said_while_attaching() {
+async fn attach_reports_image_pull_failure() {
     let place = Place::new();
     let run = start(&place).await;
     let mut args = vec!["debug", "web", "-i", "--image", "registry.test/none:1"];

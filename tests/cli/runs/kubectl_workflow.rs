@@ -237,7 +237,7 @@ async fn step(place: &Place, args: &[&str], code: i32, in_terminal: bool) -> Str
 
 #[rstest]
 #[tokio::test]
-async fn day_with_kubectl_is_one_with_crib(#[values(false, true)] in_terminal: bool) {
+async fn kubectl_workflow_works_with_crib(#[values(false, true)] in_terminal: bool) {
     harness::needs!(Namespaces);
     if in_terminal {
         harness::needs!(Tmux);

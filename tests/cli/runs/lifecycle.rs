@@ -101,7 +101,7 @@ async fn pod_lives_by_commands_of_crictl() {
 }
 
 #[tokio::test]
-async fn runtime_tells_of_itself_and_its_use() {
+async fn info_shows_runtime_and_its_usage() {
     let client = Client::start().await;
     let (pod_config, config) = client.configs();
     let pod = client.out(&["runp", &pod_config]).await;

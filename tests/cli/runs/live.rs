@@ -164,7 +164,7 @@ async fn endpoint_is_not_printed_with_quiet_or_json() {
 
 /// Other users can create files in a shared directory; opening a FIFO would block.
 #[tokio::test]
-async fn file_of_another_at_the_list_of_runs_is_left_alone() {
+async fn list_of_runs_keeps_file_of_another_user() {
     let place = Place::new();
     let uid = nix::unistd::geteuid();
     let planted = place.path("tmp").join(format!("crib-runs-{uid}"));

@@ -29,7 +29,7 @@ async fn crib_without(kind: &str, place: &Place, args: &[&str]) -> Ended {
 }
 
 #[tokio::test]
-async fn auto_selects_process_and_ends_what_cannot_run() {
+async fn auto_isolation_selects_process_and_fails_unsupported_pods() {
     harness::needs!(UserNamespaces);
     let place = Place::new();
     let hello = crib(&place, &["run", HELLO]).await.exits(1);
@@ -73,7 +73,7 @@ async fn auto_selects_process_unless_all_namespaces_of_pods_can_be_made(
 }
 
 #[tokio::test]
-async fn requested_namespaces_are_refused_with_what_to_allow() {
+async fn requested_namespaces_are_refused_with_remedy() {
     harness::needs!(UserNamespaces);
     let place = Place::new();
     let manifest = place.file("p.yaml", &pod("p", "echo done"));

@@ -26,7 +26,7 @@ fn plant(kind: &str, path: &Path) -> Option<std::os::unix::net::UnixListener> {
 
 #[rstest]
 #[tokio::test]
-async fn directory_that_is_none_is_named(
+async fn file_in_place_of_directory_is_named(
     #[values("file", "fifo", "dangling", "link", "socket")] kind: &str,
 ) {
     let place = Place::new();
@@ -67,7 +67,7 @@ async fn directory_that_is_none_is_named(
 
 #[rstest]
 #[tokio::test]
-async fn socket_path_that_is_taken_is_left_alone(
+async fn socket_path_in_use_is_kept(
     #[values("file", "fifo", "dangling", "link", "directory", "socket")] kind: &str,
 ) {
     let place = Place::new();
@@ -109,7 +109,7 @@ async fn recording_to_fifo_without_reader_is_refused() {
 
 /// A server that accepts no connections, with a full queue.
 #[tokio::test]
-async fn server_that_accepts_nobody_holds_nothing_up() {
+async fn unresponsive_server_does_not_delay_pods() {
     let place = Place::new();
     let path = place.path("s");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();

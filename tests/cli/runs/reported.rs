@@ -60,7 +60,7 @@ async fn json_has_readiness_events_and_the_pods_own_words() {
 }
 
 #[tokio::test]
-async fn text_names_what_ended_a_pod_outside_its_lines() {
+async fn text_names_cause_of_pod_end() {
     let place = Place::new();
     // On a busy machine, the container may start late.
     let late = pod("late", "sleep 60").replace("spec:\n", "spec:\n  activeDeadlineSeconds: 5\n");

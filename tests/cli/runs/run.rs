@@ -233,8 +233,8 @@ async fn run_exits_3_without_errors_when_runtime_is_terminated() {
     let daemon = left.iter().find_map(|line| daemon(line)).unwrap();
     kill(Pid::from_raw(daemon), Signal::SIGTERM).unwrap();
     let ended = running.end().await.exits(3);
-    let said: Vec<&str> = ended.err.lines().filter(|line| line.starts_with("crib: ")).collect();
-    assert_eq!(said, ["crib: the runtime exited unexpectedly (exit status: 0)"]);
+    let messages: Vec<&str> = ended.err.lines().filter(|line| line.starts_with("crib: ")).collect();
+    assert_eq!(messages, ["crib: the runtime exited unexpectedly (exit status: 0)"]);
     place.wait_until_clean().await;
 }
 
@@ -310,14 +310,14 @@ async fn run_keep_leaves_pods_until_runtime_ends() {
 #[tokio::test]
 async fn run_reports_pull_failure_once() {
     let place = Place::new();
-    let is_told = |ended: &Ended| ended.err.contains("ErrImagePull");
-    let ended = run_until_timeout(&place, &[CANNOT_PULL], is_told).await;
-    let said = ended
+    let reports_error = |ended: &Ended| ended.err.contains("ErrImagePull");
+    let ended = run_until_timeout(&place, &[CANNOT_PULL], reports_error).await;
+    let messages = ended
         .err
         .lines()
         .filter(|line| line.starts_with("crib: ") && line.contains("ErrImagePull"))
         .count();
-    assert_eq!(said, 1, "{}", ended.err);
+    assert_eq!(messages, 1, "{}", ended.err);
     ended.err_has("crib.local/no-such-image:1");
 }
 

@@ -37,7 +37,7 @@ async fn run_closes_its_directory_to_other_users() {
 
 /// Like mktemp(1).
 #[tokio::test]
-async fn run_takes_empty_tmpdir_as_unset() {
+async fn run_treats_empty_tmpdir_as_unset() {
     let place = Place::new();
     let manifest =
         place.file("p.yaml", &pod("p", "trap 'exit 0' TERM; echo ready; sleep 1000 & wait"));

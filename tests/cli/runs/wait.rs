@@ -71,7 +71,7 @@ async fn wait_returns_when_conditions_are_met() {
 }
 
 #[tokio::test]
-async fn wait_takes_workloads_and_all_objects_of_kinds() {
+async fn wait_accepts_workloads_and_all_objects_of_kinds() {
     let place = Place::new();
     let _downs = Downs(&place);
     start(&place, &["first", &place.file("all.yaml", WORKLOADS)]).await;
@@ -214,7 +214,7 @@ async fn get_watch_prints_a_row_for_each_change_until_the_run_ends() {
 }
 
 #[tokio::test]
-async fn watch_only_leaves_out_what_there_is() {
+async fn watch_only_omits_existing_objects() {
     let place = Place::new();
     let _downs = Downs(&place);
     std::fs::create_dir(place.path("manifests")).unwrap();

@@ -211,7 +211,7 @@ async fn response(address: &str) -> String {
 }
 
 #[tokio::test]
-async fn port_forward_goes_on_when_pods_are_replaced() {
+async fn port_forward_continues_when_pods_are_replaced() {
     let place = Place::new();
     let _downs = Downs(&place);
     std::fs::create_dir(place.path("manifests")).unwrap();

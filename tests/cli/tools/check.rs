@@ -81,7 +81,7 @@ async fn check_of_runtime_passes_and_writes_reports() {
 
 /// As in Bazel's sandboxes. The sockets of the check's proxies are in its directory.
 #[tokio::test]
-async fn check_takes_temporary_directory_of_any_length() {
+async fn check_works_with_temporary_directory_of_any_length() {
     let place = Place::new();
     let (runtime, endpoint) = place.runtime().await;
     let far = place.path(&format!("tmp/{}", "d".repeat(250)));
@@ -200,7 +200,7 @@ async fn check_without_runtime_exits_3() {
 }
 
 #[tokio::test]
-async fn compare_exits_1_for_new_failures_and_2_for_what_is_no_report() {
+async fn compare_exits_1_for_new_failures_and_2_for_invalid_report() {
     let place = Place::unchecked();
     let report = |result: &str, median: f64| {
         json!({

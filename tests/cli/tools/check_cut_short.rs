@@ -65,7 +65,7 @@ async fn signal_ends_check_and_removes_its_pods(#[case] faults: &[&str], #[case]
 }
 
 #[tokio::test]
-async fn check_ends_when_its_runtime_is_gone() {
+async fn check_ends_when_runtime_exits() {
     let place = Place::unchecked();
     let (runtime, upstream) = place.runtime().await;
     let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &[]).await;

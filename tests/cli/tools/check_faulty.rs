@@ -20,7 +20,7 @@ async fn check_without_answer_to_version_exits_3() {
 }
 
 #[tokio::test]
-async fn check_warns_of_calls_that_hang_before_first_rule_and_goes_on() {
+async fn check_warns_of_hanging_calls_before_first_rule_and_continues() {
     let place = Place::new();
     let (runtime, upstream) = place.runtime().await;
     // Each call hangs only once, so that the rule's own calls succeed.

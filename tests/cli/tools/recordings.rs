@@ -70,7 +70,7 @@ async fn recorded_session_is_replayed_without_runtime() {
 }
 
 #[tokio::test]
-async fn lint_finds_what_client_does_wrong_and_exits_1() {
+async fn lint_finds_client_mistakes_and_exits_1() {
     let place = Place::new();
     let bad = place.file(
         "bad.jsonl",

@@ -168,7 +168,7 @@ async fn nested(place: &Place, levels: usize) -> String {
 
 /// Forty to the power of eight paths lead to the one image.
 #[tokio::test]
-async fn nested_indexes_hold_nobody_up() {
+async fn nested_indexes_do_not_delay_other_pulls() {
     let place = Place::new();
     let layout = nested(&place, 8).await;
     let (registry, host) = registry(&place, &["--load", &format!("{layout}=it:1")]).await;
@@ -263,7 +263,7 @@ async fn signal_during_load_removes_temporary_directory() {
 }
 
 #[tokio::test]
-async fn temporary_directory_of_a_killed_registry_is_removed_by_the_next_one() {
+async fn next_registry_removes_directory_of_killed_one() {
     let place = Place::new();
     let archive = archive(&place, "it:1");
     let (runtime, endpoint) = place.runtime().await;

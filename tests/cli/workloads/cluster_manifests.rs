@@ -205,7 +205,7 @@ async fn image_of_an_archive_is_there_for_a_pod_that_pulls_none() {
 
 /// The host of an ordinary user cannot reach the pods' network.
 #[tokio::test]
-async fn pod_on_the_hosts_network_asks_a_name_server_that_it_reaches() {
+async fn host_network_pod_uses_reachable_name_server() {
     harness::needs!(UserNamespaces);
     let place = Place::new();
     let manifest = pod("p", "cat /etc/resolv.conf")

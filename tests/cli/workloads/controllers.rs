@@ -42,7 +42,7 @@ async fn example_job_succeeds_at_its_second_attempt() {
 }
 
 #[tokio::test]
-async fn run_of_no_replicas_says_so_and_ends() {
+async fn run_without_replicas_prints_message_and_exits() {
     let place = Place::new();
     let manifest = object(
         "Deployment",
@@ -129,7 +129,7 @@ async fn job_fails_at_its_limit_with_exit_code_1() {
 }
 
 #[tokio::test]
-async fn suspended_job_is_told_and_not_waited_for() {
+async fn suspended_job_is_reported_and_not_waited_for() {
     let place = Place::new();
     let manifest = object("Job", "work", "  suspend: true\n", NEVER, "exit 7");
     let ended = place.crib(&["run", &place.file("job.yaml", &manifest)]).await.exits(0);
@@ -137,7 +137,7 @@ async fn suspended_job_is_told_and_not_waited_for() {
 }
 
 #[tokio::test]
-async fn indexed_job_tells_each_pod_its_index() {
+async fn indexed_job_sets_completion_index_of_each_pod() {
     let place = Place::new();
     let fields = "  completionMode: Indexed\n  completions: 2\n  parallelism: 2\n";
     let script = "echo index $JOB_COMPLETION_INDEX";
@@ -278,7 +278,7 @@ async fn stateful_set_starts_and_ends_its_pods_in_order() {
 }
 
 #[tokio::test]
-async fn mistakes_in_templates_are_told_with_their_paths() {
+async fn errors_in_templates_are_reported_with_their_paths() {
     let place = Place::new();
     let manifest = object("Deployment", "web", "", "      restartPolicy: Never\n", "exit 0")
         .replace("image:", "imgae:");

@@ -16,7 +16,7 @@ async fn interrupt(running: Running, place: &Place) -> String {
 }
 
 #[tokio::test]
-async fn configuration_comes_as_variables_and_files() {
+async fn configuration_is_in_variables_and_files() {
     let place = Place::new();
     let ended = place.crib(&["run", "-q", &example("configuration")]).await.exits(0);
     let message: Vec<&str> = ended.out.lines().collect();

@@ -40,7 +40,7 @@ metadata: {name: settings}
 ";
 
 #[tokio::test]
-async fn explain_run_shows_what_would_be_done() {
+async fn explain_run_shows_planned_pods() {
     let place = Place::new();
     let manifest = place.file("m.yaml", MANIFEST);
     let ended = place.crib(&["explain-run", &manifest]).await.exits(0);
@@ -178,7 +178,7 @@ async fn explain_run_shows_bindings_of_claims_and_ports_of_services() {
 
 /// Like `crib run`: every error, and nothing else.
 #[tokio::test]
-async fn explain_run_refuses_what_run_refuses() {
+async fn explain_run_rejects_same_manifests_as_run() {
     let place = Place::new();
     let text = MANIFEST.replace("emptyDir: {}", "nfs: {server: s, path: /p}");
     let manifest = place.file("m.yaml", &text);
@@ -198,16 +198,16 @@ async fn explain_run_warns_of_services_as_run_does() {
     let explained: Value = serde_json::from_str(&ended.out).unwrap();
     let warnings = explained["warnings"].as_array().unwrap();
     let warnings: Vec<&str> = warnings.iter().map(|warning| warning.as_str().unwrap()).collect();
-    let said = [
+    let expected = [
         "the port is open to every client that reaches this machine",
         "service default/web: type LoadBalancer is treated as NodePort",
         "service default/web: clusterIP 10.0.0.7 is replaced by an address of the pod network",
         "service default/web: IPv6 is not supported: the Service gets an IPv4 address only",
         "service default/web: port 80 is not served: SCTP",
     ];
-    assert_eq!(warnings.len(), said.len(), "{warnings:?}");
-    for (warning, said) in warnings.iter().zip(said) {
-        assert!(warning.contains(said), "{warning}");
+    assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
+    for (warning, expected) in warnings.iter().zip(expected) {
+        assert!(warning.contains(expected), "{warning}");
     }
 
     let run = place.crib(&["run", &manifest]).await.exits(0);

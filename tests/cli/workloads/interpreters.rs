@@ -62,7 +62,7 @@ async fn run_names_missing_interpreter(
 
 /// A program that its user may execute but not read.
 #[tokio::test]
-async fn run_says_that_interpreter_of_unreadable_script_is_missing() {
+async fn run_reports_missing_interpreter_of_unreadable_script() {
     let place = Place::new();
     let archive = image(&place);
     let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  restartPolicy: Never\n  \

@@ -231,7 +231,7 @@ async fn directory_of_secrets_is_private_and_not_swapped_out(
 }
 
 #[tokio::test]
-async fn secrets_of_a_pod_that_has_ended_are_removed_while_its_run_goes_on() {
+async fn secrets_of_ended_pod_are_removed_while_run_continues() {
     harness::needs!(Namespaces);
     let place = Place::new();
     let (secret, pod) = SECRETS.split_once("---\n").unwrap();

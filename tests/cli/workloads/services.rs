@@ -240,7 +240,7 @@ async fn pod_reaches_itself_through_its_service() {
 }
 
 #[tokio::test]
-async fn node_ports_are_told_when_they_listen_and_refused_when_another_service_has_them() {
+async fn node_ports_are_reported_when_served_and_rejected_when_in_use() {
     let place = Place::new();
     let service = |name: &str, ports: &str| {
         format!(

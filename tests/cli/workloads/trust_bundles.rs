@@ -58,7 +58,7 @@ async fn pod_sees_certificates(#[case] wanted: &str, #[case] name: &str, #[case]
 #[case("name: company", "clustertrustbundle company")]
 #[case("signerName: example.org/roots", "clustertrustbundle of signer example.org/roots")]
 #[tokio::test]
-async fn missing_bundle_is_told_unless_optional(#[case] wanted: &str, #[case] expected: &str) {
+async fn missing_bundle_is_reported_unless_optional(#[case] wanted: &str, #[case] expected: &str) {
     let place = Place::new();
     let file = place.file("p.yaml", &manifest("true", wanted));
     let ended = place.crib(&["run", &file]).await.exits(2);

@@ -76,7 +76,7 @@ async fn claim_of_changed_manifests_is_not_removed_while_its_pod_runs() {
 }
 
 #[tokio::test]
-async fn watch_needs_place_for_claims_that_may_come() {
+async fn watch_needs_volumes_directory_for_later_claims() {
     let place = Place::new();
     let manifest = place.file("a.yaml", &pod("a", "emptyDir: {}", "true"));
     for (args, code) in [(&["run", &manifest][..], 0), (&["run", "--watch", &manifest], 2)] {
@@ -91,13 +91,13 @@ async fn watch_needs_place_for_claims_that_may_come() {
 }
 
 #[tokio::test]
-async fn directory_of_volumes_that_cannot_be_made_is_told_before_pods_start() {
+async fn uncreatable_volumes_directory_is_reported_before_pods_start() {
     let place = Place::new();
     let below = place.file("file", "no directory") + "/volumes";
     let manifest = place.file("m.yaml", &(claim("data", "") + &pod("p", DATA, "true")));
     let ended = place.crib(&["run", "--volumes-dir", &below, &manifest]).await.exits(2);
-    let told = format!("failed to create {below}: {} is a file", place.path("file").display());
-    ended.err_has(&told);
+    let expected = format!("failed to create {below}: {} is a file", place.path("file").display());
+    ended.err_has(&expected);
     ended.err_has("--volumes-dir");
 }
 

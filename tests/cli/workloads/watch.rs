@@ -104,7 +104,7 @@ async fn immutable_config_map_stays_as_it_was() {
 }
 
 #[tokio::test]
-async fn invalid_change_is_told_and_pods_stay() {
+async fn invalid_change_is_reported_and_pods_stay() {
     let place = Place::new();
     let manifests = directory(&place);
     replace(&place, "a.yaml", &pod("a", "first-a"));
@@ -149,7 +149,7 @@ async fn changed_deployment_rolls() {
 
 /// A rollout whose old pod ignores SIGTERM.
 #[tokio::test]
-async fn rollout_tells_what_it_waits_for_until_it_is_complete() {
+async fn rollout_status_reports_progress_until_complete() {
     let place = Place::new();
     let manifests = directory(&place);
     let deaf = |says: &str| {
@@ -178,7 +178,7 @@ async fn rollout_tells_what_it_waits_for_until_it_is_complete() {
 }
 
 #[tokio::test]
-async fn changed_config_map_is_told() {
+async fn changed_config_map_is_reported() {
     let place = Place::new();
     let manifests = directory(&place);
     let map = |value: &str| {

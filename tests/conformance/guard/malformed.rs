@@ -112,9 +112,9 @@ fn why_unhelpful(answer: &Result<Vec<u8>, Status>) -> Option<String> {
     let error = answer.as_ref().err()?;
     let ours = [Code::Unknown, Code::Internal, Code::Unavailable, Code::Cancelled];
     let length = error.message().len();
-    let told = !ours.contains(&error.code()) && (10..4096).contains(&length);
+    let is_valid = !ours.contains(&error.code()) && (10..4096).contains(&length);
     let start: String = error.message().chars().take(300).collect();
-    (!told).then(|| format!("{:?}, {length} bytes: {start}", error.code()))
+    (!is_valid).then(|| format!("{:?}, {length} bytes: {start}", error.code()))
 }
 
 /// The paths of all leaf fields of a message.

@@ -78,7 +78,7 @@ async fn root_in_user_namespace_has_power_over_pod_only() {
 
 /// A pod's sysctl uses the group ids of its own user namespace.
 #[tokio::test]
-async fn asked_ping_range_counts_in_groups_of_user_namespace() {
+async fn requested_ping_range_is_in_groups_of_user_namespace() {
     harness::needs!(UserIds);
     let runtime = Runtime::start().await.unwrap();
     let mapped = ids(&runtime).await;

@@ -80,26 +80,26 @@ async fn host_port_preserves_source_address_of_other_machine() {
     let Hosts { other, host } = Hosts::make(true);
     let runtime = Runtime::with().durable().netns(&host.path()).start().await.unwrap();
     let pod = server(&runtime, 12000).await;
-    let asked = async |from: &Netns, to| send_request(from, to, 12000).await.unwrap();
-    assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
-    assert_eq!(asked(&other, "2001:db8::1").await, "2001:db8::2");
+    let source_of = async |from: &Netns, to| send_request(from, to, 12000).await.unwrap();
+    assert_eq!(source_of(&other, "192.0.2.1").await, "192.0.2.2");
+    assert_eq!(source_of(&other, "2001:db8::1").await, "2001:db8::2");
     // From the host itself the forwarder serves the port, on every address.
     let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
     let own = status.network.unwrap();
     for address in ["127.0.0.1", "192.0.2.1"] {
-        assert_eq!(asked(&host, address).await, own.ip);
+        assert_eq!(source_of(&host, address).await, own.ip);
     }
     for address in ["::1", "2001:db8::1"] {
-        assert_eq!(asked(&host, address).await, own.additional_ips[0].ip);
+        assert_eq!(source_of(&host, address).await, own.additional_ips[0].ip);
     }
     // The rules are two tables with the bridge's name, one for frames and one for packets, which survive the daemon.
     let name = runtime_fake::instance_name(&runtime.state_dir());
     assert_eq!(tables(&host), [name.clone(), name]);
     let mut runtime = runtime;
     runtime.kill9().await;
-    assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
+    assert_eq!(source_of(&other, "192.0.2.1").await, "192.0.2.2");
     runtime.restart().await.unwrap();
-    assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
+    assert_eq!(source_of(&other, "192.0.2.1").await, "192.0.2.2");
     // The tables are removed with the bridge.
     runtime.client.remove_pod(&pod.id).await.unwrap();
     assert!(send_request(&other, "192.0.2.1", 12000).await.is_err());
@@ -124,8 +124,8 @@ async fn pod_traffic_leaves_with_host_address() {
     for (to, expected) in [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")] {
         let script = format!("timeout 20 bash -c 'exec 3<>/dev/tcp/{to}/8080 && cat <&3'");
         let name = fixture::unique("client");
-        let said = pod.output(pod.script(&name, &script)).await.unwrap();
-        assert_eq!(said.trim(), expected);
+        let output = pod.output(pod.script(&name, &script)).await.unwrap();
+        assert_eq!(output.trim(), expected);
     }
 }
 
@@ -137,8 +137,8 @@ async fn host_ports_work_without_ip_forwarding() {
     let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
     let pod = server(&runtime, 12000).await;
     let own = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
-    let asked = async |from: &Netns, to| send_request(from, to, 12000).await.unwrap();
-    assert_eq!(asked(&other, "192.0.2.1").await, own.network.unwrap().ip);
+    let source_of = async |from: &Netns, to| send_request(from, to, 12000).await.unwrap();
+    assert_eq!(source_of(&other, "192.0.2.1").await, own.network.unwrap().ip);
     // Only the table for frames.
     assert_eq!(tables(&host), [runtime_fake::instance_name(&runtime.state_dir())]);
     // If forwarding is enabled later, the next pod installs the rules.
@@ -146,7 +146,7 @@ async fn host_ports_work_without_ip_forwarding() {
     host.run("sysctl", &all).unwrap();
     runtime.pod("late").await.unwrap();
     let seen =
-        eventually(WAIT_LIMIT, "the rules", async || match asked(&other, "192.0.2.1").await {
+        eventually(WAIT_LIMIT, "the rules", async || match source_of(&other, "192.0.2.1").await {
             seen if seen == "192.0.2.2" => Ok(seen),
             seen => Err(seen),
         });
@@ -162,11 +162,11 @@ async fn host_ports_work_when_filter_drops_forwarded_packets() {
     let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
     let pod = server(&runtime, 12000).await;
     let own = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
-    let said = send_request(&other, "192.0.2.1", 12000).await.unwrap();
-    assert_eq!(said, own.network.unwrap().ip);
+    let output = send_request(&other, "192.0.2.1", 12000).await.unwrap();
+    assert_eq!(output, own.network.unwrap().ip);
     // The filter does not affect IPv6.
-    let said = send_request(&other, "2001:db8::1", 12000).await.unwrap();
-    assert_eq!(said, "2001:db8::2");
+    let output = send_request(&other, "2001:db8::1", 12000).await.unwrap();
+    assert_eq!(output, "2001:db8::2");
 }
 
 /// The conntrack entry of the removed pod must not capture a client that keeps its source port.
@@ -192,8 +192,8 @@ async fn udp_flow_reaches_replacement_pod() {
         }];
         let pod = Pod::run(&runtime.client, config).await.unwrap();
         pod.start_ready(pod.script("server", ECHO)).await.unwrap();
-        let said = other.run("perl", &["-MIO::Socket::INET", "-e", CLIENT]).unwrap();
-        assert_eq!(said, format!("{name}\n192.0.2.2"));
+        let output = other.run("perl", &["-MIO::Socket::INET", "-e", CLIENT]).unwrap();
+        assert_eq!(output, format!("{name}\n192.0.2.2"));
         runtime.client.remove_pod(&pod.id).await.unwrap();
     }
 }

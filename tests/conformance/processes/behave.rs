@@ -223,7 +223,7 @@ async fn exec_hangs_until_its_timeout() {
 }
 
 #[tokio::test]
-async fn command_runs_beside_steps_of_the_runtime() {
+async fn command_runs_while_runtime_executes_steps() {
     let (runtime, pod) = with_pod().await;
     let command = ["/bin/sh", "-c", "echo mine"].map(str::to_owned).to_vec();
     let config =
@@ -316,7 +316,7 @@ async fn configured_image_acts_out_its_script_under_its_own_name() {
 }
 
 #[tokio::test]
-async fn script_goes_on_while_the_daemon_is_killed() {
+async fn behaviour_script_continues_while_daemon_is_killed() {
     let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     let config = acting(&runtime, "log-10-a-second/exec-hangs/exit-9-on-term").await;
     let id = pod.start(config).await.unwrap();

@@ -173,7 +173,7 @@ async fn zygote(runtime: &Runtime) -> ObservedProcess {
 
 /// Keepers do not notice when the zygote is killed, and the daemon starts another one.
 #[tokio::test]
-async fn pods_outlive_killed_zygote_and_further_ones_start() {
+async fn pods_survive_killed_zygote_and_more_pods_start() {
     let runtime = Runtime::start().await.unwrap();
     let first = runtime.pod("first").await.unwrap();
     let id = first.start(fixture::forever("c")).await.unwrap();

@@ -33,7 +33,10 @@ fn field(name: &str, value: &str) -> Vec<u8> {
 #[case::invalid_flag(&version(&[]), &[7, 0, 0, 0, 0])]
 #[case::undecodable_message(&version(&[]), &[0, 0, 0, 0, 2, 0xff, 0xff])]
 #[tokio::test]
-async fn broken_request_fails_alone(#[case] block: &[u8], #[case] message: &[u8]) {
+async fn malformed_request_fails_without_affecting_others(
+    #[case] block: &[u8],
+    #[case] message: &[u8],
+) {
     let runtime = Runtime::start().await.unwrap();
     let mut client = Http2::connect(&runtime).await;
     client.frame(HEADERS, END_HEADERS, 1, block).await.unwrap();

@@ -201,7 +201,7 @@ async fn each_rule_of_restarts_fails_on_each_of_its_faults() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hanging_call_costs_its_rule_alone() {
+async fn hanging_call_affects_only_its_rule() {
     let runtime = Runtime::with().start().await.unwrap();
     let mut options = Options::new(&runtime.socket());
     let chosen = ["CRI-STA-004".to_owned(), "CRI-SBX-007".to_owned()];
@@ -269,7 +269,7 @@ async fn check_removes_what_killed_check_left_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn call_without_answer_costs_one_rule_its_deadline() {
+async fn unanswered_call_exceeds_deadline_of_one_rule() {
     let runtime = Runtime::with().start().await.unwrap();
     let mut options = Options::new(&runtime.socket());
     let chosen = ["CRI-STA-004".to_owned(), "CRI-OPT-005".to_owned()];

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn object_that_is_gone_gets_no_status() {
+    fn deleted_object_gets_no_status() {
         let entry = |uid: &str, t: f64| json!({"t": t, "metadata": {"uid": uid}, "status": {"phase": "Running"}});
         let history = [entry("a", 1.0), entry("b", 1.0), entry("a", 5.0), entry("b", 5.0)];
         let kept = at_server(&history, &[("a".to_owned(), 3.0)]);

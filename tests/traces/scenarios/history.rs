@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_that_does_not_restart_comes_as_far_as_the_kubelets() {
+    fn pod_without_restart_reaches_same_state_as_with_kubelet() {
         let kubelet = [entry(0.0, "waiting", "ContainerCreating", 0), entry(1.0, "running", "", 0)];
         assert!(differences(&kubelet, &kubelet[..1], 2.0).is_empty());
         assert!(!differences(&kubelet, &kubelet[..1], 4.0).is_empty());

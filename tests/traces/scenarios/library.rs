@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removed_pod_is_not_told_of_by_an_agent_that_reads_files() {
+    fn agent_with_manifests_does_not_report_removed_pod() {
         let report = |uid: &str, removed: bool| PodReport {
             uid: PodUid::new(uid),
             namespace: "default".to_owned(),

@@ -59,7 +59,7 @@ async fn credentials_are_not_sent_to_foreign_token_server_without_tls(#[case] au
 }
 
 #[tokio::test]
-async fn foreign_token_server_is_asked_without_credentials() {
+async fn foreign_token_server_gets_no_credentials() {
     let (bench, other) = with_foreign_realm().await;
     assert_eq!(code(bench.pull(None).await), Code::Unauthenticated);
     let seen = other.requests();

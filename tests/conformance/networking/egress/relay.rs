@@ -336,7 +336,7 @@ async fn flows_of_one_pod_leave_others_their_share_of_the_relay() {
 }
 
 #[tokio::test]
-async fn connections_that_no_one_reads_take_no_memory_of_the_relay() {
+async fn unread_connections_do_not_grow_memory_of_relay() {
     harness::needs!(UserNamespaces);
     let (runtime, pod) = pod_of(rootless_by("crib")).await;
     let relay = relay(&runtime);

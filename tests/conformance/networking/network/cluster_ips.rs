@@ -103,7 +103,7 @@ async fn daemons_of_one_machine_serve_the_same_cluster_ip_to_their_own_pods() {
 
 /// Without a client nothing is forwarded, and the next client can use all ClusterIPs again.
 #[tokio::test]
-async fn cluster_ips_end_with_their_client_and_come_with_the_next_one() {
+async fn cluster_ips_end_with_their_client_and_return_with_next_one() {
     harness::needs!(Namespaces);
     let (_netns, mut runtime) = runtime_in_netns(None).await;
     let server = runtime.pod("server").await.unwrap();

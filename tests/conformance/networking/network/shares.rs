@@ -216,7 +216,7 @@ pub(crate) fn memory(process: ObservedProcess) -> u64 {
 }
 
 #[tokio::test]
-async fn connections_that_no_one_reads_take_no_memory_of_the_proxy() {
+async fn unread_connections_do_not_grow_memory_of_proxy() {
     harness::needs!(Namespaces);
     let served = served(Transport::Tcp, None, DEAF).await;
     let client = served.runtime.pod("client").await.unwrap();

@@ -156,7 +156,7 @@ fn bridges(netns: &Netns) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn bridge_of_killed_daemon_is_removed_once_its_state_directory_is_gone() {
+async fn bridge_of_killed_daemon_is_removed_after_its_state_directory() {
     harness::needs!(Namespaces, Root);
     let netns = Netns::make().unwrap();
     let start = async || Runtime::with().netns(&netns.path()).start().await.unwrap();
