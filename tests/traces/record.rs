@@ -27,8 +27,8 @@ pub(crate) async fn record(
     }
     let parts = Parts { runtime: RuntimeKind::Crib, agent: AgentKind::Kubelet(kubelet.to_owned()) };
     let replayed = replay(scenario, registry, &parts).await;
-    if !replayed.trouble.is_empty() {
-        return Err(replayed.trouble.join("; "));
+    if !replayed.problems.is_empty() {
+        return Err(replayed.problems.join("; "));
     }
     let root = &replayed.root;
     let hostdir = format!("{root}/hostdir");

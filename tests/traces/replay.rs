@@ -54,7 +54,7 @@ pub(crate) struct Replayed {
     /// A kubelet's log.
     pub(crate) log: String,
     /// Problems other than the agent's behaviour.
-    pub(crate) trouble: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
 /// Replays a scenario.
@@ -76,7 +76,7 @@ pub(crate) async fn replay(scenario: &Scenario, registry: &Registry, parts: &Par
         status: Vec::new(),
         removed_at: None,
         done: Vec::new(),
-        trouble: Vec::new(),
+        problems: Vec::new(),
     };
     node.proxy().recording().set_zero();
     let zero = Timestamp::now();
@@ -94,7 +94,7 @@ pub(crate) async fn replay(scenario: &Scenario, registry: &Registry, parts: &Par
     let log = node.kubelet().map_or_else(String::new, Kubelet::log_text);
     let calls = calls.iter().map(proxy::Call::json).collect();
     if let Err(problem) = node.end().await {
-        replay.trouble.push(problem);
+        replay.problems.push(problem);
     }
     Replayed {
         calls,
@@ -108,7 +108,7 @@ pub(crate) async fn replay(scenario: &Scenario, registry: &Registry, parts: &Par
         stalls,
         root,
         log,
-        trouble: replay.trouble,
+        problems: replay.problems,
     }
 }
 
@@ -138,7 +138,7 @@ struct Replay<'a> {
     /// When the pods were finally removed.
     removed_at: Option<f64>,
     done: Vec<Step>,
-    trouble: Vec<String>,
+    problems: Vec<String>,
 }
 
 impl Replay<'_> {
@@ -379,7 +379,7 @@ mod tests {
             Some(ready["reason"].as_str().unwrap_or("True").to_owned())
         };
         let seen: Vec<String> = replayed.history.iter().filter_map(ready).collect();
-        assert!(seen.iter().any(|it| it == "True"), "{seen:?} {:?}", replayed.trouble);
+        assert!(seen.iter().any(|it| it == "True"), "{seen:?} {:?}", replayed.problems);
     }
 
     #[test]

@@ -80,8 +80,8 @@ pub(crate) async fn judge(scenario: &Scenario, registry: &Registry, trial: &Tria
         None => scenario.clone(),
     };
     let replayed = replay(&recorded, registry, &trial.parts).await;
-    if !replayed.trouble.is_empty() {
-        return Outcome::Broken(replayed.trouble.join("; "));
+    if !replayed.problems.is_empty() {
+        return Outcome::Broken(replayed.problems.join("; "));
     }
     let mut differences = compare(&recorded, &replayed);
     let mut explained = BTreeSet::new();

@@ -74,14 +74,14 @@ impl Notes {
                 };
                 let key = (pod.uid.clone(), container.name.clone(), reason.to_owned());
                 if waits && self.printed.insert(key) {
-                    lines.push(self.trouble(pod, container));
+                    lines.push(self.failure_line(pod, container));
                 }
             }
         }
         lines
     }
 
-    fn trouble(&self, pod: &PodReport, container: &ContainerReport) -> String {
+    fn failure_line(&self, pod: &PodReport, container: &ContainerReport) -> String {
         let (name, reason) = (&container.name, &container.reason);
         let message = without_call(container.message.trim()).replace('\n', " ");
         let message = if message.is_empty() { String::new() } else { format!(": {message}") };
