@@ -239,6 +239,7 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::process::Process;
@@ -257,6 +258,18 @@ mod tests {
             .collect()
     }
 
+    /// Waits until the kernel shows the environment of the process. A spawn returns during execve, when the environment is still empty.
+    fn wait_for_environment(pid: i32) {
+        let (file, started) = (format!("/proc/{pid}/environ"), Instant::now());
+        while std::fs::read(&file).unwrap().is_empty() {
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "process {pid} has no environment"
+            );
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn leaks_find_process_by_cwd_environment_and_open_files() {
         let dir = tempfile::tempdir().unwrap();
@@ -271,6 +284,7 @@ mod tests {
         by_parent.args(["-c", "cd /; (sleep 1000) & wait", dir.path().to_str().unwrap()]);
         for mut command in [in_directory, in_environment, in_files] {
             let process = Process::spawn(command.stdin(Stdio::null())).unwrap();
+            wait_for_environment(process.pid());
             assert_eq!(pids(&leaks), [process.pid()], "{command:?}");
             drop(process);
             assert_eq!(leaks.processes(), []);
