@@ -92,7 +92,7 @@ impl Statistics {
 
     /// The last measurements of the cluster's local volumes and of CSI volumes.
     pub(crate) fn cluster_volumes(&self) -> Vec<VolumeStats> {
-        self.summarizer.volumes.from_cluster()
+        self.summarizer.volumes.cluster_volumes()
     }
 
     /// The usage of the node as a whole.

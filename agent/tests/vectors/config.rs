@@ -12,7 +12,7 @@ use api::pod::Pod;
 use k8s_openapi::api::core::v1::Container;
 use serde_json::{Map, Value, json};
 
-use crate::inside;
+use crate::container_environment;
 use crate::judge::Set;
 use crate::pods;
 use crate::read::{self, Case};
@@ -23,12 +23,12 @@ pub(crate) const SANDBOX: Set =
 fn sandbox_config(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);
     let attempt = u32::try_from(case.input["attempt"].as_u64().unwrap_or_default()).unwrap();
-    let node = inside::node(&case.input["node"]);
+    let node = container_environment::node(&case.input["node"]);
     match spec::sandbox(&pod, attempt, &grants(&case.input), &node) {
         Ok((sandbox, warnings)) => {
             read::same(
                 "events",
-                &inside::events(&warnings),
+                &container_environment::events(&warnings),
                 &json!(read::list(&case.expected["events"])),
             )?;
             let handler = json!(sandbox.runtime_handler);
@@ -49,7 +49,7 @@ pub(crate) const CONTAINER: Set =
 fn container_config(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);
     let container = container_of(case, &pod);
-    let node = inside::node(&case.input["node"]);
+    let node = container_environment::node(&case.input["node"]);
     let directory =
         node.pod_dir(pod.uid()).join("containers").join(&container.name).join("<random>");
     let image = &case.input["image"];
@@ -70,7 +70,7 @@ fn container_config(case: &Case) -> Result<(), String> {
         target: case.input["targetContainerID"].as_str().map(ContainerId::new),
         assigned: spec::Assigned::default(),
     };
-    let objects = inside::objects(&case.input);
+    let objects = container_environment::objects(&case.input);
     match spec::container(&pod, &container, &inputs, Some(&objects), &node).spec {
         Ok(container) => compare(&container_words(&container), &case.expected),
         Err(error) if case.expected.get("error").is_some() => {

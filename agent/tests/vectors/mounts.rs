@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::judge::Set;
 use crate::read::{self, Case};
-use crate::{config, inside, pods};
+use crate::{config, container_environment, pods};
 
 pub(crate) const SET: Set = Set::new(
     "container-mounts",
@@ -26,7 +26,7 @@ fn container_mounts(case: &Case) -> Result<(), String> {
     let inner = |path: &Path| root.path().join(path.strip_prefix("/").unwrap());
     let pod = pods::pod(&case.input["pod"]);
     let (_, container) = pod.container(read::text(&case.input["container"])).unwrap();
-    let mut node = inside::node(&case.input["node"]);
+    let mut node = container_environment::node(&case.input["node"]);
     node.root_dir = inner(&node.root_dir);
     node.selinux = true;
     let mut volumes = config::volumes(&case.input);

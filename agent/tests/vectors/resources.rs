@@ -4,7 +4,7 @@ use agent::pod_spec::spec::{cgroup, cpu, qos};
 use api::qos::{QosClass, qos_class};
 use serde_json::{Map, Value, json};
 
-use crate::inside;
+use crate::container_environment;
 use crate::judge::Set;
 use crate::pods;
 use crate::read::{self, Case};
@@ -38,7 +38,7 @@ pub(crate) const QOS: Set =
 
 fn qos_cgroup(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);
-    let node = inside::node(&case.input["node"]);
+    let node = container_environment::node(&case.input["node"]);
     let containers = pod.init_containers().iter().chain(pod.containers());
     let scores: Map<String, Value> = containers
         .map(|container| {

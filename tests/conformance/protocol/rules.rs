@@ -76,7 +76,7 @@ async fn uncaught(mut options: Options, rule: &'static Rule, text: &'static str)
     options.rules = vec![rule];
     options.faults = vec![text.parse::<Fault>().unwrap()];
     // Detect hanging calls and states that are never reached soon.
-    options.patience = Duration::from_secs(5);
+    options.wait_limit = Duration::from_secs(5);
     options.deadline = Duration::from_secs(20);
     let mut faultless = options.clone();
     faultless.faults.clear();

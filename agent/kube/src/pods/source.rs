@@ -101,7 +101,7 @@ fn decode(object: &Value) -> Result<Pod, String> {
 #[async_trait]
 impl PodWatch for ApiPods {
     async fn next(&mut self) -> Option<Vec<PodChange>> {
-        self.client.known().await;
+        self.client.wait_for_credentials().await;
         loop {
             match self.reflector.next().await {
                 Change::Listed => {

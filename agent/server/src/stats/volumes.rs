@@ -105,7 +105,7 @@ impl Volumes {
     }
 
     /// The last measurements of all volumes outside the agent's own directory.
-    pub(super) fn from_cluster(&self) -> Vec<VolumeStats> {
+    pub(super) fn cluster_volumes(&self) -> Vec<VolumeStats> {
         let known = self.lock();
         let local = known.by_uid.values().flat_map(|measured| &measured.from_cluster);
         local.chain(known.from_drivers.values().flatten()).cloned().collect()
@@ -153,7 +153,7 @@ mod tests {
         volumes.measure(root.path(), &ProcMachine::new(), &[(pod("u1"), found)]);
         let (found, measured_at) = volumes.of("u1");
         assert_eq!((found.own.len(), found.own[0].name.as_str()), (1, "data"));
-        assert_eq!(found.from_cluster, volumes.from_cluster());
+        assert_eq!(found.from_cluster, volumes.cluster_volumes());
         assert_eq!((found.from_cluster.len(), found.from_cluster[0].name.as_str()), (1, "disk"));
         let claim = ClaimReference { name: "c".to_owned(), namespace: "ns".to_owned() };
         assert_eq!(found.from_cluster[0].claim, Some(claim));
@@ -178,9 +178,9 @@ mod tests {
         volumes.finish_request(&pod("u1"), vec![measured.clone()]);
         assert_eq!(uids(volumes.begin_requests(&all)), ["u1"]);
         assert_eq!(volumes.of("u1").0.from_cluster, std::slice::from_ref(&measured));
-        assert_eq!(volumes.from_cluster(), [measured]);
+        assert_eq!(volumes.cluster_volumes(), [measured]);
         // A pod that no longer exists has no volumes.
         assert_eq!(uids(volumes.begin_requests(&[of("u2")])), [""; 0]);
-        assert_eq!(volumes.from_cluster(), []);
+        assert_eq!(volumes.cluster_volumes(), []);
     }
 }

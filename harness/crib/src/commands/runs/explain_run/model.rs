@@ -150,7 +150,8 @@ fn without_room(workloads: &[Workload]) -> Vec<String> {
             left = left.saturating_sub(placed);
         }
         if wanted > placed {
-            let (name, sentence) = (workload.full_name(), pod_capacity::unplaced_message(wanted - placed));
+            let (name, sentence) =
+                (workload.full_name(), pod_capacity::unplaced_message(wanted - placed));
             lines.push(format!("{name}: {sentence}"));
         }
     }
