@@ -96,9 +96,9 @@ const COMMANDS: [(&str, By); 27] = [
     ("crib logs server", By::Test("runs/live", "pods_of_all_runs_are_found_without_endpoint")),
     (
         "crib run --name web pod.yaml",
-        By::Test("runs/background", "named_run_is_listed_and_gone_after_down"),
+        By::Test("runs/background", "named_run_is_listed_until_down"),
     ),
-    ("crib down web", By::Test("runs/background", "named_run_is_listed_and_gone_after_down")),
+    ("crib down web", By::Test("runs/background", "named_run_is_listed_until_down")),
     ("crib exec server sh", By::Test("runs/live", "pods_of_all_runs_are_found_without_endpoint")),
 ];
 

@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(
             message(&Container::default(), &seen, &exit(1)),
             format!(
-                "Error on reading termination log {}: it is no regular file",
+                "Error on reading termination log {}: it is not a regular file",
                 dir.path().display()
             )
         );

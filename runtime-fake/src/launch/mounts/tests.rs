@@ -136,7 +136,7 @@ fn with(mut mount: Mount, change: impl FnOnce(&mut Mount)) -> Mount {
 #[case::root(of("/h", "/a/.."), "would hide the image")]
 #[case::writable_image(with(of_image("data", ""), |m| m.readonly = false), "has to be readonly")]
 #[case::image_and_path(with(of_image("data", ""), |m| m.host_path = "/h".into()), "an image and a host_path")]
-#[case::image_that_is_not_here(of_image("nope", ""), "\"nope\" (for /mnt) is not here")]
+#[case::missing_image(of_image("nope", ""), "\"nope\" (for /mnt) is not present")]
 #[case::image_of_the_host(of_image("host", ""), "cannot be a volume")]
 #[case::image_with_propagation(with(of_image("data", ""), |m| m.set_propagation(MountPropagation::PropagationHostToContainer)), "nothing is mounted into images")]
 #[case::sub_path_outside(of_image("data", "a/../../b"), "not a path inside the image")]
