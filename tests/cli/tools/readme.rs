@@ -94,10 +94,7 @@ const COMMANDS: [(&str, By); 27] = [
         By::Test("tools/readme", "images_come_from_registry_and_archives"),
     ),
     ("crib logs server", By::Test("runs/live", "pods_of_all_runs_are_found_without_endpoint")),
-    (
-        "crib run --name web pod.yaml",
-        By::Test("runs/background", "named_run_is_listed_until_down"),
-    ),
+    ("crib run --name web pod.yaml", By::Test("runs/background", "named_run_is_listed_until_down")),
     ("crib down web", By::Test("runs/background", "named_run_is_listed_until_down")),
     ("crib exec server sh", By::Test("runs/live", "pods_of_all_runs_are_found_without_endpoint")),
 ];
