@@ -176,7 +176,7 @@ mod tests {
         "pull:\n  pinned: [a, 'B A']\n",
         "pull.pinned[1]: invalid image reference \"B A\""
     )]
-    #[case::no_handler("handlers:\n  Strict: {}\n", "handlers: \"Strict\" is not a handler's name")]
+    #[case::no_handler("handlers:\n  Strict: {}\n", "handlers: \"Strict\" is not a handler name")]
     #[case::no_option("handlers:\n  strict:\n    fast: true\n", "unknown field `fast`")]
     #[case::a_log_of_nothing(
         "logs:\n  max_size: 100\n",

@@ -247,7 +247,7 @@ mod tests {
         }
         config.cgroups.root = "/a/../b".to_owned();
         let problem = cgroups(&config).err().unwrap();
-        assert!(problem.starts_with("cgroupRoot: \"/a/../b\" is not the path"), "{problem}");
+        assert!(problem.starts_with("cgroupRoot: invalid cgroup path \"/a/../b\""), "{problem}");
     }
 
     #[rstest]
