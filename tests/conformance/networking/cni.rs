@@ -403,17 +403,20 @@ async fn sigterm_ends_daemon_while_plugin_hangs() {
     let gate = plugins.path("gate");
     nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
     let mut runtime = plugins.options().durable().start().await.unwrap();
-    let run = tokio::spawn({
+    let mut run = tokio::spawn({
         let (client, config) = (runtime.client.clone(), runtime.sandbox("p"));
         async move { client.run_pod(config).await }
     });
-    eventually(WAIT_LIMIT, "the plugin to be called", async || {
+    let called = eventually(WAIT_LIMIT, "the plugin to be called", async || {
         match plugins.lines("added").len() {
             0 => Err("not called"),
             _ => Ok(()),
         }
-    })
-    .await;
+    });
+    tokio::select! {
+        () = called => {}
+        outcome = &mut run => panic!("RunPodSandbox ended before it called the plugin: {outcome:?}"),
+    }
     let began = Instant::now();
     assert!(runtime.stop().await.unwrap().success());
     let bound = Duration::from_secs(10 + 5);

@@ -8,7 +8,8 @@ use std::{
     io::{self, Read as _, Seek as _, Write as _},
     os::unix::process::CommandExt as _,
     path::PathBuf,
-    process::Command,
+    process::{Child, Command},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -24,6 +25,11 @@ use super::answer::error_message;
 
 /// Limit on a plugin's output.
 const LONGEST: u64 = 1 << 20;
+
+/// Number of further attempts to start a plugin whose file is being written, and the delay before each (libcni's, in
+/// pkg/invoke/raw_exec.go).
+const BUSY_RETRIES: usize = 5;
+const BUSY_DELAY: Duration = Duration::from_secs(1);
 
 /// One invocation of a plugin.
 #[derive(Debug)]
@@ -105,6 +111,17 @@ pub enum PluginError {
     },
 }
 
+/// Starts the program. Calls `wait` and tries again while its file is open for writing, as during an update (ETXTBSY).
+fn spawn(command: &mut Command, mut wait: impl FnMut()) -> io::Result<Child> {
+    for _ in 0..BUSY_RETRIES {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => wait(),
+            outcome => return outcome,
+        }
+    }
+    command.spawn()
+}
+
 /// Runs the plugin and waits for it to end. Returns null if it wrote no output.
 pub(super) fn run(ask: &PluginCall<'_>) -> Result<Value, PluginError> {
     let program = find(ask)?;
@@ -125,7 +142,7 @@ pub(super) fn run(ask: &PluginCall<'_>) -> Result<Value, PluginError> {
         .current_dir("/")
         // A process group of its own, so that killing it kills its children too.
         .process_group(0);
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = spawn(&mut command, || thread::sleep(BUSY_DELAY)).map_err(failed)?;
     let pid = Pid::from_child(&child);
     let in_time = ended(pid, ask.timeout);
     if !matches!(in_time, Ok(true)) {
@@ -225,6 +242,29 @@ mod tests {
     }
 
     const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn spawn_waits_until_the_program_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plugin");
+        std::fs::write(&path, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut writer = Some(File::options().append(true).open(&path).unwrap());
+        let mut waits = 0;
+        let child = spawn(&mut Command::new(&path), || {
+            waits += 1;
+            drop(writer.take());
+            // A child that another test forks at this moment has the writer open until it executes its program.
+            thread::sleep(Duration::from_millis(100));
+        });
+        assert!(child.unwrap().wait().unwrap().success());
+        assert!(waits >= 1);
+
+        let writer = File::options().append(true).open(&path).unwrap();
+        let error = spawn(&mut Command::new(&path), || ()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ExecutableFileBusy);
+        drop(writer);
+    }
 
     #[test]
     fn run_passes_input_and_returns_result() {
