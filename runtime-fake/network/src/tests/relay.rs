@@ -115,7 +115,7 @@ fn reset_passes_in_both_directions() {
 
 #[test]
 fn relay_answers_datagrams_from_their_destination() {
-    with_pod("datagrams_are_answered_from_where_they_were_sent", |pod| {
+    with_pod("relay_answers_datagrams_from_their_destination", |pod| {
         let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = server.local_addr().unwrap().port();
         let client = inside(&pod.netns, || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)));
