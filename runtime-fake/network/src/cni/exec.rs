@@ -254,8 +254,10 @@ mod tests {
         let child = spawn(&mut Command::new(&path), || {
             waits += 1;
             drop(writer.take());
-            // A child that another test forks at this moment has the writer open until it executes its program.
-            thread::sleep(Duration::from_millis(100));
+            // A child that another test has forked holds the writer until it executes its own program.
+            while Command::new(&path).status().is_err() {
+                thread::yield_now();
+            }
         });
         assert!(child.unwrap().wait().unwrap().success());
         assert!(waits >= 1);
