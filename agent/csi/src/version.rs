@@ -8,7 +8,7 @@
 pub(crate) struct Version([u64; 3]);
 
 impl Version {
-    /// The highest version that the agent supports, or the reason that there is none.
+    /// The highest version that the agent supports; an error if the agent supports none.
     pub(crate) fn highest(versions: &[String]) -> Result<Self, String> {
         let known = versions.iter().filter_map(|version| Self::parse(version));
         let highest = known.filter(|version| version.0[0] <= 1).max();

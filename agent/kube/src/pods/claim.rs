@@ -96,7 +96,7 @@ async fn object<T: DeserializeOwned>(
         .map_err(|error| Unusable::Unavailable(ApiError::Malformed(error.to_string())))
 }
 
-/// ◆ The name of the volume that a claim is bound to, or the reason that there is none.
+/// ◆ The name of the volume that a claim is bound to; an error if the claim is not bound or cannot be used.
 fn volume_of(claim: &PersistentVolumeClaim) -> Result<&str, String> {
     let metadata = &claim.metadata;
     let mut finalizers = metadata.finalizers.iter().flatten();
