@@ -8,14 +8,14 @@ use crate::rules::event::{events_of, kind, subscribe};
 use crate::rules::image;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CAN-001": "After RunPodSandbox is cancelled, a retry succeeds, if necessary only after the client has removed the sandbox that the cancelled call created.",
+    Must "CRI-CAN-001": "After RunPodSandbox is cancelled, a retry succeeds; the runtime may require that the client first removes the sandbox that the cancelled call created.",
         KUBELET, tags ["kubelet", "cancellation", "names"], calls [RunPodSandbox],
         pod_is_run_after_cancelled_run, faults [
             "RunPodSandbox if request config.annotations.turn = \"again\" answer UNKNOWN",
             "RunPodSandbox if request config.annotations.turn = \"again\" hang",
             "PodSandboxStatus set status.state \"SANDBOX_NOTREADY\"",
         ];
-    Must "CRI-CAN-002": "After CreateContainer is cancelled, a retry succeeds, if necessary only after the client has removed the container that the cancelled call created.",
+    Must "CRI-CAN-002": "After CreateContainer is cancelled, a retry succeeds; the runtime may require that the client first removes the container that the cancelled call created.",
         CRIO, tags ["kubelet", "cancellation", "names"], calls [CreateContainer],
         container_is_created_after_cancelled_create given [pod], faults [
             "CreateContainer if request config.annotations.turn = \"again\" answer UNKNOWN",
