@@ -9,6 +9,7 @@
 #   CRIB_CLUSTER_LOGS  a directory for the logs of all programs
 #   CRIB_AS_KUBELET    if set, starts the agent as crib kubelet
 #   CRIB_GO_KUBELET    if set, the node is the kubelet of Kubernetes instead of the agent, on the same runtime
+#   CRIB_CONTAINERD    if set, the runtime is Debian's containerd; the image crib.local/host then has only the programs that the cases run
 #   CRIB_AUDIT         a file for the requests to the API server, as JSON lines
 
 bin=${CRIB_CLUSTER_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/crib/cluster-1.36.2}
@@ -34,15 +35,18 @@ seen=$work/seen
 mkdir -p "$work/keys" "$work/static" "$work/disk" "$logs"
 rm -f "$logs"/*.log
 crib=${CRIB_BINARY:-$here/../../../target/debug/crib}
+endpoint=unix://$work/crib.sock
 finish() {
-  local name
+  local status=$? name
   for name in metrics-server agent2 runtime2 agent runtime registry kube-scheduler kube-controller-manager kube-apiserver etcd; do
     stop "$name"
   done
   # Secrets of pods are on a tmpfs; a kubelet has one for each volume.
   awk -v below="$work/" 'index($2, below) == 1 { print $2 }' /proc/self/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null ||
     true
-  rm -rf --one-file-system "$work"
+  [[ -z ${containerd:-} ]] || { kill "$containerd" && wait "$containerd"; } 2>/dev/null || true
+  rm -rf --one-file-system "$work" ${containerd:+"$root"}
+  exit "$status"
 }
 trap finish EXIT
 
@@ -157,11 +161,11 @@ start_agent() {
   [[ -z ${CRIB_AS_KUBELET:-} ]] || program=("$crib" kubelet)
   [[ -z ${CRIB_GO_KUBELET:-} ]] || program=("$bin/kubelet")
   if ((${#program[@]})); then
-    start agent "${program[@]}" --container-runtime-endpoint "unix://$work/crib.sock" --root-dir "$work/agent" \
+    start agent "${program[@]}" --container-runtime-endpoint "$endpoint" --root-dir "$work/agent" \
       --hostname-override n1 --node-ip "$node_ip" --kubeconfig "${1:-$work/node.kubeconfig}" --config "$work/kubelet.yaml" "${@:2}"
     return
   fi
-  start agent "$crib" agent --runtime-endpoint "unix://$work/crib.sock" --root-dir "$work/agent" --node-name n1 \
+  start agent "$crib" agent --runtime-endpoint "$endpoint" --root-dir "$work/agent" --node-name n1 \
     --node-ip "$node_ip" --kubeconfig "${1:-$work/node.kubeconfig}" --adopt-node \
     --client-ca-file "$work/keys/kubelet-client.crt" --manifests "$work/static" --config "$work/agent.yaml" "${@:2}"
 }
@@ -178,10 +182,43 @@ start kube-controller-manager "$bin/kube-controller-manager" --kubeconfig "$work
   --allocate-node-cidrs --cluster-cidr 10.244.0.0/16 --service-cluster-ip-range 10.96.0.0/16 \
   --cluster-signing-cert-file "$work/keys/ca.crt" --cluster-signing-key-file "$work/keys/ca.key"
 start kube-scheduler "$bin/kube-scheduler" --kubeconfig "$work/admin.kubeconfig" --leader-elect=false --secure-port 0
+start_containerd() {
+  # It uses fixed paths below /run.
+  mount -t tmpfs tmpfs /run
+  # shellcheck source=../start-containerd.bash
+  CRIB_ALONE=yes source "$here/../start-containerd.bash"
+  trap finish EXIT
+  endpoint=unix://$root/s
+  host_image "$root/host.tar"
+  ctr --address "$root/s" --namespace k8s.io images import "$root/host.tar" >/dev/null
+}
+# host_image FILE: writes the image crib.local/host:latest with this machine's shells, coreutils and perl.
+host_image() {
+  local layer=$work/host digest
+  mkdir -p "$layer"/{root,tmp,usr}
+  local link
+  for link in bin lib lib64 sbin; do
+    [[ ! -L /$link ]] || { mkdir -p "$layer/usr/$link" && ln -s "usr/$link" "$layer/$link"; }
+  done
+  dpkg --listfiles bash coreutils dash debianutils libacl1 libattr1 libc6 libcrypt1 libgmp10 libpcre2-8-0 libselinux1 libtinfo6 perl-base |
+    grep -v '^/usr/share/' | while IFS= read -r file; do [[ -d $file ]] || printf '%s\n' "$file"; done |
+    sed -E 's,^/(bin|lib|lib64|sbin)/,/usr/\1/,' | tar --create --directory / --files-from - | tar --extract --directory "$layer"
+  [[ -e $layer/usr/bin/sh ]] || ln -s dash "$layer/usr/bin/sh"
+  tar --create --file "$work/layer.tar" --directory "$layer" .
+  digest=$(sha256sum "$work/layer.tar" | cut -d' ' -f1)
+  printf '{"architecture":"%s","os":"linux","config":{"Env":["PATH=/usr/bin:/bin"]},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' \
+    "$(dpkg --print-architecture)" "$digest" >"$work/config.json"
+  printf '[{"Config":"config.json","RepoTags":["crib.local/host:latest"],"Layers":["layer.tar"]}]' >"$work/manifest.json"
+  tar --create --file "$1" --directory "$work" manifest.json config.json layer.tar
+}
 # start_node FLAG…: starts a runtime with these flags, and the node n1.
 start_node() {
-  start runtime "$crib" runtime --listen "$work/crib.sock" --state-dir "$work/state" --ephemeral "$@"
-  within 60 grep -q listening "$logs/runtime.log"
+  if [[ -n ${CRIB_CONTAINERD:-} ]]; then
+    start_containerd
+  else
+    start runtime "$crib" runtime --listen "$work/crib.sock" --state-dir "$work/state" --ephemeral "$@"
+    within 60 grep -q listening "$logs/runtime.log"
+  fi
   start_agent
   within 60 k get serviceaccount default
 }

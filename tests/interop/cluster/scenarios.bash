@@ -16,8 +16,8 @@ phase() { becomes "$1" .status.phase "$2"; }
 ready() { n wait "pod/$1" --for condition=Ready --timeout 60s; }
 waiting() { becomes "$1" '.status.containerStatuses[0].state.waiting.reason' "$2"; }
 restarts() { becomes "$1" '.status.containerStatuses[0].restartCount' "$2"; }
-told() { within 60 n_told "$1" "$2"; }
-n_told() { n get events --field-selector "involvedObject.name=$1" | grep -q "$2"; }
+reported() { within 60 n_reported "$1" "$2"; }
+n_reported() { n get events --field-selector "involvedObject.name=$1" | grep -q "$2"; }
 
 scenario_succeeds() {
   pod p "restartPolicy: Never, containers: [$(runs app 3)]"
@@ -71,7 +71,7 @@ scenario_config() {
 }
 scenario_missing_volume() {
   pod p "volumes: [{name: c, configMap: {name: later}}], containers: [{name: app, IMAGE, volumeMounts: [{name: c, mountPath: /c}], $polite}]"
-  told p FailedMount
+  reported p FailedMount
   n create configmap later --from-literal color=blue
   ready p
 }
@@ -198,7 +198,7 @@ scenario_node_label() {
 scenario_unknown_runtime_class() {
   printf 'apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: vm}\nhandler: kata\n' | n create -f -
   pod p "runtimeClassName: vm, containers: [$(runs app 3)]"
-  told p FailedCreatePodSandBox
+  reported p FailedCreatePodSandBox
 }
 scenario_evicted_by_the_api() {
   pod p "containers: [{name: app, IMAGE, $polite}]"
@@ -238,7 +238,7 @@ scenario_image_is_replaced() {
 scenario_volumes() {
   pod p "restartPolicy: Never, volumes: [{name: e, emptyDir: {}}, {name: m, emptyDir: {medium: Memory}}, {name: h, hostPath: {path: /no/such, type: Directory}}],
     containers: [{name: app, IMAGE, $polite, volumeMounts: [{name: e, mountPath: /e}, {name: h, mountPath: /h}]}]"
-  told p FailedMount
+  reported p FailedMount
 }
 scenario_all_containers_are_restarted() {
   pod p "restartPolicy: Never, initContainers: [$(runs one 2)], containers: [{name: app, IMAGE, $polite}, {name: other, IMAGE,
@@ -280,7 +280,7 @@ scenario_runs_as_root() {
 scenario_pull_secret_is_missing() {
   pod p "imagePullSecrets: [{name: none}], containers: [{name: app, IMAGE, $polite}]"
   ready p
-  told p FailedToRetrieveImagePullSecret
+  reported p FailedToRetrieveImagePullSecret
 }
 scenario_service_variables() {
   n create service clusterip web --tcp 80
