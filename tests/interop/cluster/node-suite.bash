@@ -33,14 +33,15 @@ CONFIG
 }
 
 # run_suite NODE_IP ENDPOINT RUNTIME_CGROUP [GINKGO-FLAG…]: prints the failures and the counts, and returns the suite's exit code. Without
-# flags, the specs with the label NodeConformance run.
+# flags, the specs with the label NodeConformance run. CRIB_SERVER_START is how long the suite waits for its API server.
 run_suite() {
   local node_ip=$1 endpoint=$2 runtime_cgroup=$3 result=0
   shift 3
   (($#)) || set -- --label-filter NodeConformance
   "$bin/ginkgo" --procs 4 --timeout 3h --silence-skips --no-color --json-report report.json --output-dir "$reports" "$@" \
     "$work/suite/e2e_node.test" -- --k8s-bin-dir "$work/suite" --report-dir "$reports" --container-runtime-endpoint "$endpoint" \
-    --prepull-images=false --system-spec-file "$work/suite/system.yaml" --kubelet-config-file "$work/suite/base.yaml" \
+    --prepull-images=false --server-start-timeout "${CRIB_SERVER_START:-2m}" --system-spec-file "$work/suite/system.yaml" \
+    --kubelet-config-file "$work/suite/base.yaml" \
     --kubelet-flags="--node-ip $node_ip --runtime-cgroups $runtime_cgroup" ${CRIB_STANDALONE:+--standalone-mode} \
     >"$reports/output.log" 2>&1 || result=$?
   sed -n '/^Summarizing/,$p' "$reports/output.log"
