@@ -1,7 +1,9 @@
-//! A process that a test starts. The test waits for it with a pidfd, and never leaves it behind.
+//! A process that a test starts, and programs that a test writes. The test waits for a process with a pidfd, and never leaves it
+//! behind.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -89,6 +91,22 @@ impl Process {
             wait_for_end(&self.pidfd, limit);
         }
         self.try_wait()
+    }
+}
+
+/// Writes a script that any process can execute as soon as this returns. Its directory must exist.
+///
+/// A shell writes it: a file that this process has open for writing is also open in a child that another thread forks meanwhile, and
+/// cannot be executed until that child has executed its own program (ETXTBSY).
+///
+/// # Errors
+/// The shell could not be started, or failed; it has written the reason to standard error.
+pub fn write_program(path: &Path, script: &str) -> io::Result<()> {
+    let write = r#"printf %s "$1" >"$0" && chmod 755 "$0""#;
+    let status = Command::new("/bin/sh").arg("-c").arg(write).arg(path).arg(script).status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("failed to write {}: {status}", path.display()))),
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) use std::time::Duration;
 pub(crate) use cri::v1::{self, Mount};
 pub(crate) use harness::fixture_image::{ImageBuilder, Layer};
 pub(crate) use harness::need::Need;
+pub(crate) use harness::process::write_program;
 pub(crate) use harness::procfs::{self, ObservedProcess};
 pub(crate) use harness::runtime::Options;
 pub(crate) use harness::{Pod, Runtime, WAIT_LIMIT, eventually, fixture};

@@ -1,7 +1,5 @@
 //! The security modules, on a directory that simulates the kernel's files.
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use cri::v1::{SecurityProfile, security_profile::ProfileType};
 use tempfile::TempDir;
 
@@ -34,8 +32,10 @@ fn box_with_selinux() -> TempDir {
 fn put_parser(root: &Path, script: &str) {
     let path = root.join("sbin/apparmor_parser");
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    // A shell writes it: a child that another test forks while this process writes would keep the file open (ETXTBSY).
+    let write = r#"printf '#!/bin/sh\n%s\n' "$1" >"$0" && chmod 755 "$0""#;
+    let status = Command::new("/bin/sh").arg("-c").arg(write).arg(path).arg(script).status();
+    assert!(status.unwrap().success());
 }
 
 fn localhost(name: &str) -> LinuxContainerSecurityContext {

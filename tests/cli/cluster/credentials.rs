@@ -11,6 +11,7 @@ use cluster::{Kind, Part, Selection};
 use fetch::pki_types::pem::PemObject as _;
 use fetch::pki_types::{CertificateDer, ServerName};
 use fetch::{Client, Options, Url};
+use harness::process::write_program;
 use http::{HeaderMap, Method};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -32,8 +33,9 @@ fn with_user(joined: &Joined, user: &str) {
 async fn plugin_is_run_again_when_the_server_refuses_its_token_and_when_it_ends() {
     let joined = Joined::new(ApiServer::start()).await;
     let runs = joined.place.path("runs");
-    let plugin = joined.place.file(
-        "bin/login",
+    std::fs::create_dir(joined.place.path("bin")).unwrap();
+    write_program(
+        &joined.place.path("bin/login"),
         &format!(
             "#!/bin/sh
 echo \"$1 $GREETING $KUBERNETES_EXEC_INFO\" >>{runs}
@@ -43,8 +45,8 @@ printf '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCred
 ",
             runs = runs.display()
         ),
-    );
-    std::fs::set_permissions(plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+    )
+    .unwrap();
     with_user(
         &joined,
         "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./bin/login, args: [hello], env: [{name: GREETING, value: world}], interactiveMode: Never, provideClusterInfo: true}",

@@ -218,7 +218,7 @@ async fn mount_options_are_applied() {
     assert!(runtime.client.status().await.unwrap().features.unwrap().mount_options);
     let pod = runtime.pod("p").await.unwrap();
     let volume = directory(&runtime, "volume");
-    fs::copy("/bin/true", volume.join("program")).unwrap();
+    write_program(&volume.join("program"), "#!/bin/sh\n").unwrap();
     let mut config = pod.script("c", "/mnt/program && /forbidden/program || echo no");
     let mut forbidden = of(&volume, "/forbidden");
     forbidden.mount_options = vec!["noexec".to_owned()];

@@ -4,7 +4,6 @@ mod debian_plugins;
 mod namespace;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -45,9 +44,7 @@ impl Plugins {
         // Plugins run as the user who started the daemon.
         fs::create_dir(plugins.conf_dir()).unwrap();
         for name in ["one", "two"] {
-            let path = plugins.path(name);
-            fs::write(&path, PLUGIN).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            write_program(&plugins.path(name), PLUGIN).unwrap();
         }
         plugins
     }
@@ -393,9 +390,7 @@ fi
 async fn sigterm_ends_daemon_while_plugin_hangs() {
     harness::needs!(Namespaces);
     let plugins = Plugins::new();
-    let path = plugins.path("hanging");
-    fs::write(&path, HANGING).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&plugins.path("hanging"), HANGING).unwrap();
     plugins.configure(
         "10-hanging.conflist",
         &json!({"cniVersion": "1.1.0", "name": "hanging", "plugins": [{"type": "hanging"}]}),

@@ -134,8 +134,7 @@ async fn docker_config_and_credential_helpers_are_used() {
     let helped = Registry::with().auth(bearer()).start().await.unwrap();
     let helper = place.path().join("docker-credential-crib-test");
     let script = "#!/bin/sh\nread -r server\n[ \"$1\" = get ] && printf '{\"ServerURL\":\"%s\",\"Username\":\"<token>\",\"Secret\":\"refresh-me\"}' \"$server\"\n";
-    std::fs::write(&helper, script).unwrap();
-    std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&helper, script).unwrap();
     std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let file = place.path().join("config.json");
     let text = format!(

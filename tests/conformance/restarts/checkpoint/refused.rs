@@ -1,8 +1,6 @@
 //! Archives that are not valid checkpoints, and containers that cannot be checkpointed.
 
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::{
@@ -95,8 +93,7 @@ async fn failing_criu_fails_checkpoint_and_container_continues(
     let programs = tempfile::tempdir().unwrap();
     let path = programs.path().join("criu");
     let script = format!("#!/bin/sh\ncase $1 in check) exit 0;; esac\n{does}\n");
-    fs::File::create(&path).unwrap().write_all(script.as_bytes()).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&path, &script).unwrap();
     let search = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
     let (runtime, _place) =
         with_image_and(|options| options.durable().env("PATH", search.clone())).await;

@@ -83,10 +83,8 @@ async fn program_in_mount_runs(x: &Context) -> Verdict {
     let directory = x.shared.directory.join(x.unique("programs"));
     let script = directory.join("run");
     let write = || {
-        use std::os::unix::fs::PermissionsExt as _;
         std::fs::create_dir_all(&directory)?;
-        std::fs::write(&script, "#!/bin/sh\necho ran\n")?;
-        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))
+        harness::process::write_program(&script, "#!/bin/sh\necho ran\n")
     };
     write().map_err(|error| Outcome::Skipped(format!("failed to write a program: {error}")))?;
     // The host's filesystem may be mounted noexec.
