@@ -30,7 +30,7 @@ A rule is the value of --fault, or a line in the file of --rules. It has the for
 [times N] [probability P] [message N[..M]] [if CONDITION] ACTION, where ACTION is one of:
   answer CODE [\"TEXT\"]         return this code; the runtime does not see the call
   swallow                       return an empty response; the runtime does not see the call
-  stale                         return the runtime's last response to an equal request, if any
+  stale                         return the runtime's last response to an identical request, if any
   fail CODE [\"TEXT\"]           return this code after the runtime has executed the call
   recode CODE CODE [\"TEXT\"]    return the second code if the runtime returns the first
   hang, delay SECONDS           never respond, or respond after a delay

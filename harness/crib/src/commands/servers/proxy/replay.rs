@@ -23,8 +23,8 @@ Examples:
   crib proxy record session.jsonl --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock
   crib proxy replay session.jsonl --listen unix:///tmp/r.sock
 
-A request gets the response that was recorded for an equal request: the n-th equal request gets the n-th recorded \
-response, and later equal requests get the last one. Streams send their recorded messages in order. A request that was \
+A request gets the response that was recorded for an identical request: the n-th identical request gets the n-th recorded \
+response, and later identical requests get the last one. Streams send their recorded messages in order. A request that was \
 not recorded fails with FAILED_PRECONDITION; standard error then shows the most similar recorded call and the first field \
 that differs.
 
