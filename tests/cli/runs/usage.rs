@@ -116,6 +116,7 @@ async fn version_help_and_completions_are_printed() {
     for code in ["0  ", "1  ", "2  ", "3  ", "124  ", "130  "] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(code)), "{code}: {help}");
     }
+    place.crib(&["down", "--help"]).await.out_has("\n  124  a run did not answer in time");
     for shell in ["bash", "zsh", "fish"] {
         let script = place.crib(&["completions", shell]).await;
         assert!(script.code == Some(0) && script.out.contains("CRIB_COMPLETE"), "{shell}");

@@ -18,7 +18,8 @@ use crate::commands::prelude::*;
 const CODES: &str = "Exit codes:
     0  success
     1  no run has this name, or an operation failed
-    2  bad usage";
+    2  bad usage
+  124  a run did not answer in time";
 
 /// The timeout for a run's answer, which needs no waiting.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(10);
