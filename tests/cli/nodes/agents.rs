@@ -187,13 +187,21 @@ async fn signal_ends_agent_that_reads_many_objects_and_next_agent_has_them_all()
         let map = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m{number}}}\n");
         std::fs::write(objects.join(format!("{:04}.yaml", 1000 - number)), map).unwrap();
     }
+    // The test does not read the warnings about invalid files, which are more than a pipe can hold: the agent cannot read everything
+    // before the signal.
+    let invalid: Vec<_> =
+        (0..1000).map(|number| objects.join(format!("{number:0200}.yaml"))).collect();
+    for file in &invalid {
+        std::fs::write(file, "kind: [").unwrap();
+    }
     shared.place.file("pods/pod.yaml", &WAITING.replace("settings", "m999"));
     let more = ["--objects", objects.to_str().unwrap()];
     let mut first = shared.start("root", "pods", &more);
     first.err_line_with("starting").await;
-    // It may have read everything by now.
-    let code = first.interrupt().await.code;
-    assert!(matches!(code, Some(0 | 130)), "{code:?}");
+    first.interrupt().await.exits(130);
+    for file in &invalid {
+        std::fs::remove_file(file).unwrap();
+    }
     let next = shared.start("root", "pods", &more);
     shared.wait_for("configured").await;
     next.stop().await;
