@@ -1,5 +1,6 @@
 //! A node with a scripted runtime, an agent and its managers.
 
+use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,8 +24,14 @@ use tokio::time::timeout;
 /// The timeout of all waits.
 const LONGEST: Duration = Duration::from_secs(20);
 
+thread_local! {
+    /// The directories of this thread's nodes, removed when the thread of a test ends. It cannot be sooner: the blocking tasks of a
+    /// dropped agent continue until the end of tokio's runtime, and would re-create directories.
+    static ROOTS: RefCell<Vec<TempDir>> = const { RefCell::new(Vec::new()) };
+}
+
 pub(crate) struct Node {
-    root: TempDir,
+    root: PathBuf,
     pub(crate) fake: FakeCri,
     running: Option<Running>,
     settings: Settings,
@@ -47,8 +54,10 @@ impl Node {
         let fake = FakeCri::new(Arc::new(SystemClock));
         fake.image("app", Behaviour::forever());
         fake.image("job", Behaviour::ends(Duration::ZERO, 0));
-        let root = tempfile::tempdir().unwrap();
-        let mut settings = Settings::new(root.path().join("root"));
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_owned();
+        ROOTS.with_borrow_mut(|roots| roots.push(directory));
+        let mut settings = Settings::new(root.join("root"));
         change(&mut settings);
         let mut node = Self { root, fake, running: None, settings };
         node.start_agent();
@@ -61,7 +70,7 @@ impl Node {
         let config = Config {
             resolv_conf: None,
             log_rotation: None,
-            ..Config::new(self.root_dir(), self.root.path().join("logs"))
+            ..Config::new(self.root_dir(), self.root.join("logs"))
         };
         let agent = agent::start(
             config,
@@ -95,7 +104,7 @@ impl Node {
     }
 
     pub(crate) fn root_dir(&self) -> PathBuf {
-        self.root.path().join("root")
+        self.root.join("root")
     }
 
     /// The directory of device plugins.
