@@ -68,7 +68,7 @@ mod throttled;
 
 pub use fault::{Fault, ParseFaultError, ParseRulesError, RuleSet};
 pub use json::dynamic;
-pub use lint::{CallFacts, Finding, LINT_RULES, lint};
+pub use lint::{CallFacts, Finding, LINT_RULES, SeenCalls, lint};
 pub use record::{Call, Message, Recording};
 pub use recorded::{
     ParseRecordingError, RecordedCall, RecordedMessage, RecordingError, finished_lines,

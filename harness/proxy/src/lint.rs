@@ -21,7 +21,7 @@ use std::fmt;
 mod facts;
 mod objects;
 
-pub use facts::CallFacts;
+pub use facts::{CallFacts, SeenCalls};
 use objects::Objects;
 
 /// How often the same query may occur within [`WINDOW`]; the kubelet polls once a second.

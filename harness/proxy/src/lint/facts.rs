@@ -1,4 +1,5 @@
-//! ◆ The facts about a call that the linter needs; nothing else is kept, so that a long recording needs little memory.
+//! ◆ The facts about a call that the linter needs; nothing else is kept, so that a long recording needs little memory. A proxy that
+//! lints while it serves keeps them up to a limit.
 
 use std::cmp::Ordering;
 
@@ -42,9 +43,61 @@ impl CallFacts {
         needs && !self.has_deadline
     }
 
+    /// The approximate size in memory, in bytes.
+    pub(super) fn size(&self) -> usize {
+        let ids = [&self.container, &self.sandbox, &self.created_id].into_iter().flatten();
+        let texts = [&self.method, &self.request].into_iter().chain(ids).chain(&self.exited);
+        size_of::<Self>() + texts.map(|text| size_of::<String>() + text.len()).sum::<usize>()
+    }
+
     /// Whether the call only queries state.
     pub(super) fn is_query(&self) -> bool {
         is_query(&self.method)
+    }
+}
+
+/// The facts about the calls of a running proxy, up to a limit of their size in memory.
+#[derive(Debug)]
+pub struct SeenCalls {
+    calls: Vec<CallFacts>,
+    /// How many more bytes the facts may need.
+    room: usize,
+    left_out: u64,
+}
+
+impl Default for SeenCalls {
+    fn default() -> Self {
+        Self::with_limit(Self::LIMIT)
+    }
+}
+
+impl SeenCalls {
+    /// The default limit, in bytes: enough for about half a million calls.
+    pub const LIMIT: usize = 256 << 20;
+
+    /// Without calls yet. The facts about all calls need at most this number of bytes.
+    #[must_use]
+    pub fn with_limit(bytes: usize) -> Self {
+        Self { calls: Vec::new(), room: bytes, left_out: 0 }
+    }
+
+    /// Adds a call. After the first call that exceeds the limit, calls are only counted: the rules depend on the order of the calls,
+    /// so the ones that are kept must have no gap.
+    pub fn add(&mut self, call: CallFacts) {
+        match self.room.checked_sub(call.size()) {
+            Some(room) if self.left_out == 0 => {
+                self.room = room;
+                self.calls.push(call);
+            }
+            Some(_) | None => self.left_out += 1,
+        }
+    }
+
+    /// The calls in the order of their starts, and the number of calls that exceeded the limit.
+    #[must_use]
+    pub fn finish(mut self) -> (Vec<CallFacts>, u64) {
+        compact::sort_by(&mut self.calls, CallFacts::by_start);
+        (self.calls, self.left_out)
     }
 }
 

@@ -143,3 +143,18 @@ fn stream_that_is_opened_again_is_found(
     let text = [stream(0.0, end), stream(again, None)].join("\n");
     assert_eq!(rules(&lint(&parsed(&text))), expected);
 }
+
+#[test]
+fn calls_beyond_the_limit_are_counted_and_leave_no_gap() {
+    let all = calls(LIFE);
+    let limit: usize = all[..3].iter().map(CallFacts::size).sum();
+    let mut large = all[3].clone();
+    large.request = "x".repeat(limit);
+    let mut seen = SeenCalls::with_limit(limit);
+    // The call that starts later ends first.
+    for call in [&all[1], &all[0], &large, &all[2]] {
+        seen.add(call.clone());
+    }
+    let (kept, left_out) = seen.finish();
+    assert_eq!((kept.as_slice(), left_out), (&all[..2], 2));
+}

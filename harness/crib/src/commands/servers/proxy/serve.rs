@@ -9,7 +9,7 @@ use crib_base::args::UnixEndpoint;
 use crib_base::named_text;
 use crib_base::signals::Signals;
 use proxy::control::Control;
-use proxy::{Call, CallFacts, Fault, Proxy, RecordedCall, RuleSet};
+use proxy::{Call, CallFacts, Fault, Proxy, RecordedCall, RuleSet, SeenCalls};
 use rustix::fs::{Mode, OFlags};
 
 use super::replay::show;
@@ -37,7 +37,8 @@ pub(super) struct ServeArgs {
     /// Socket for `crib proxy ctl`, which lists and changes the rules
     #[arg(long, value_name = "unix:///PATH")]
     control: Option<UnixEndpoint>,
-    /// When the proxy ends, print the client's mistakes as `crib proxy lint` does, and exit with code 1 if there are any
+    /// When the proxy ends, print the client's mistakes as `crib proxy lint` does, and exit with code 1 if there are any, or if
+    /// there were too many calls to check them all
     #[arg(long)]
     lint: bool,
 }
@@ -92,8 +93,8 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
             Some(listening.map_err(io(format!("listen on {control}")))?)
         }
     };
-    let mut sink =
-        Sink { trace: file.map(Trace::create).transpose()?, seen: args.lint.then(Vec::new) };
+    let trace = file.map(Trace::create).transpose()?;
+    let mut sink = Sink { trace, seen: args.lint.then(SeenCalls::default) };
     print(&format!("listening on {}", args.listen))?;
     loop {
         tokio::select! {
@@ -106,9 +107,18 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
     sink.take(&proxy.recording().calls())?;
     match sink.seen {
         None => Ok(Exit::Success),
-        Some(mut seen) => {
-            compact::sort_by(&mut seen, CallFacts::by_start);
-            show(&seen, &[])
+        Some(seen) => {
+            let (calls, left_out) = seen.finish();
+            let exit = show(&calls, &[])?;
+            if left_out == 0 {
+                return Ok(exit);
+            }
+            print_stderr(&format!(
+                "--lint did not check the last {left_out} calls, because it keeps at most {} MiB about calls; \
+                 check shorter sessions",
+                SeenCalls::LIMIT >> 20
+            ));
+            Ok(Exit::Failed)
         }
     }
 }
@@ -117,14 +127,14 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
 struct Sink {
     trace: Option<Trace>,
     /// The data that `--lint` needs.
-    seen: Option<Vec<CallFacts>>,
+    seen: Option<SeenCalls>,
 }
 
 impl Sink {
     fn take(&mut self, calls: &[Call]) -> Result<(), CallError> {
         if let Some(seen) = &mut self.seen {
             let recorded = calls.iter().map(RecordedCall::from);
-            seen.extend(recorded.map(|call| CallFacts::from(&call)));
+            recorded.for_each(|call| seen.add(CallFacts::from(&call)));
         }
         match &mut self.trace {
             None => Ok(()),
