@@ -37,6 +37,30 @@ const WAIT_LIMIT: Duration = Duration::from_secs(30);
 /// The time limit for a runtime to delete the remains of a test: a container may have created many files.
 const REMOVAL: Duration = Duration::from_secs(300);
 
+/// The longest path of a unix socket: `sun_path` has 108 bytes, including the final NUL (unix(7)).
+const LONGEST_SOCKET_PATH: usize = 107;
+
+/// The path of a runtime's socket in the directory of temporary files would be too long.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the path of the runtime's socket would be {socket} and have {} bytes, but a unix socket path can have at most {LONGEST_SOCKET_PATH}; set TMPDIR to a directory with a shorter path",
+    .socket.as_os_str().len()
+)]
+pub struct LongSocketPath {
+    socket: PathBuf,
+}
+
+/// Checks the length of a socket's path, which a runtime would reject without naming `TMPDIR`.
+///
+/// # Errors
+/// If it is too long.
+pub fn check_socket_path(socket: &Path) -> Result<(), LongSocketPath> {
+    match socket.as_os_str().len() <= LONGEST_SOCKET_PATH {
+        true => Ok(()),
+        false => Err(LongSocketPath { socket: socket.to_owned() }),
+    }
+}
+
 /// Why the runtime for the test failed to start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -51,6 +75,9 @@ pub enum StartError {
         /// The cause.
         source: io::Error,
     },
+    /// The path of its socket would be too long.
+    #[error(transparent)]
+    LongSocket(#[from] LongSocketPath),
     /// The runtime exited, or its first line was not the expected one.
     #[error("the runtime did not start ({status}): {log}")]
     Ended {
@@ -393,5 +420,21 @@ impl Drop for Runtime {
         } else {
             assert!(problems.is_empty(), "{}\nthe runtime's log:\n{log}", problems.join("\n"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn socket_path_over_107_bytes_is_an_error_that_names_tmpdir() {
+        let of_length = |length: usize| PathBuf::from(format!("/{}", "s".repeat(length - 1)));
+        check_socket_path(&of_length(107)).unwrap();
+        let error = check_socket_path(&of_length(108)).unwrap_err().to_string();
+        assert!(error.contains("have 108 bytes"), "{error}");
+        assert!(error.contains("at most 107; set TMPDIR to a directory"), "{error}");
     }
 }

@@ -94,6 +94,9 @@ pub enum BenchError {
         /// The cause.
         source: std::io::Error,
     },
+    /// The path of a daemon's socket would be too long.
+    #[error(transparent)]
+    LongSocket(#[from] harness::runtime::LongSocketPath),
     /// The benchmark was interrupted; everything that it created is removed.
     #[error("interrupted")]
     Interrupted,

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use harness::client::Client;
+use harness::runtime::check_socket_path;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -41,8 +42,9 @@ fn io(doing: &str) -> impl Fn(std::io::Error) -> BenchError {
 }
 
 async fn start_once(crib: &Path, place: &PathBuf) -> Result<Duration, BenchError> {
-    std::fs::create_dir(place).map_err(io("make a directory for a daemon"))?;
     let socket = place.join("s");
+    check_socket_path(&socket)?;
+    std::fs::create_dir(place).map_err(io("make a directory for a daemon"))?;
     let mut command = Command::new(crib);
     command
         .arg("runtime")

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::disk::Disk;
-use super::{Runtime, StartError, io};
+use super::{Runtime, StartError, check_socket_path, io};
 use crate::binary::{self, NoBinary};
 use crate::client::Client;
 use crate::fixture;
@@ -117,11 +117,12 @@ impl Options {
     pub async fn start(self) -> Result<Runtime, StartError> {
         // Before a directory is created, which would be left.
         self.crib()?;
-        let root = tempfile::Builder::new()
+        let directory = tempfile::Builder::new()
             .prefix("crib-t")
             .tempdir()
-            .map_err(io("make a directory for the test"))?
-            .keep();
+            .map_err(io("make a directory for the test"))?;
+        check_socket_path(&directory.path().join("r.sock"))?;
+        let root = directory.keep();
         let mut runtime = Runtime {
             client: Client::new(&root.join("r.sock")),
             root,

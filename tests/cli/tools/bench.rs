@@ -259,6 +259,28 @@ async fn failed_section_exits_1_and_keeps_the_others() {
 }
 
 #[tokio::test]
+async fn startup_with_a_long_temporary_directory_names_the_limit_and_tmpdir() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let far = place.path(&format!("tmp/{}", "d".repeat(100)));
+    std::fs::create_dir(&far).unwrap();
+    let args = ["bench", "--runtime-endpoint", &endpoint, "--quick", "--select", "startup"];
+    let mut command = place.command(&[&args[..], &["--output", "json"]].concat());
+    command.env("TMPDIR", &far);
+    let ended = place.end_within(WAIT_LIMIT, command).await.exits(1);
+    let report: Report = serde_json::from_str(&ended.out).unwrap();
+    let [failure] = report.failures.as_slice() else {
+        panic!("{:?}", report.failures);
+    };
+    let expected =
+        "a unix socket path can have at most 107; set TMPDIR to a directory with a shorter path";
+    assert!(failure.starts_with("startup: ") && failure.ends_with(expected), "{failure}");
+    // It left nothing in the directory.
+    std::fs::remove_dir(&far).unwrap();
+    runtime.stop().await;
+}
+
+#[tokio::test]
 async fn bench_without_runtime_exits_3_and_bad_options_exit_2() {
     let place = Place::new();
     let endpoint = format!("unix://{}", place.path("none").display());

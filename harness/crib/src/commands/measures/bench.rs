@@ -186,7 +186,10 @@ fn exit(error: &BenchError) -> Exit {
     match error {
         BenchError::NoRuntime { .. } | BenchError::NoImage(_) => Exit::NoRuntime,
         BenchError::Interrupted => Exit::Interrupted,
-        BenchError::Refused { .. } | BenchError::Wait(_) | BenchError::Io { .. } => Exit::Failed,
+        BenchError::Refused { .. }
+        | BenchError::Wait(_)
+        | BenchError::Io { .. }
+        | BenchError::LongSocket(_) => Exit::Failed,
     }
 }
 
