@@ -131,21 +131,15 @@ impl<K: Kernel> HostCgroups<K> {
         }
     }
 
-    /// Whether a cgroup exists in any hierarchy.
+    /// Whether a cgroup exists, or may exist, in any hierarchy.
     fn is_anywhere(&self, path: &str) -> bool {
         let directories = self.own_directories(path).unwrap_or_default();
-        directories.iter().any(|(_, directory)| directory.is_dir())
+        directories.iter().any(|(_, directory)| directory.try_exists().unwrap_or(true))
     }
 
     /// Whether values of a cgroup may be set.
     fn may_set(&self, path: &str) -> bool {
         relative(path).is_ok_and(|path| path.starts_with(&self.own) || self.named.contains(&path))
-    }
-
-    /// Whether a cgroup and its descendants have no processes.
-    fn is_idle(&self, path: &str) -> bool {
-        let directories = self.own_directories(path).unwrap_or_default();
-        directories.iter().all(|(_, directory)| kernel::processes(directory).is_empty())
     }
 
     /// Kills all processes in a cgroup below the agent's root, and in its descendants.

@@ -102,7 +102,8 @@ pub(super) fn kill_all(kernel: &impl Kernel, directory: &Path) {
     }
 }
 
-/// The processes in a cgroup and its descendants. Omits processes of other PID namespaces, which the kernel lists as 0.
+/// The processes in a cgroup and its descendants that the agent can kill. Omits processes of PID namespaces that it cannot see: cgroup
+/// v2 lists them as 0, and cgroup v1 does not list them. So a cgroup with an empty list may have processes.
 pub(super) fn processes(directory: &Path) -> Vec<i32> {
     let mut found = Processes::default();
     if let Ok(top) = file_tree::open(directory) {

@@ -208,15 +208,16 @@ impl<K: Kernel> ControlGroups for SystemdSlices<K> {
     }
 
     fn remove_empty(&self, path: &str) {
-        let is_empty = self.files.children(path).is_ok_and(|children| children.is_empty());
-        if is_empty
-            && self.files.is_idle(path)
+        // systemd stops a slice together with the units in it. The kernel removes no cgroup that has children or processes, including
+        // those of PID namespaces that the agent cannot see, so its answer decides.
+        self.files.remove_empty(path);
+        if self.files.check_own(path).is_ok()
+            && !self.files.is_anywhere(path)
             && let Some(slice) = slice_of(Path::new(path))
         {
             // Without systemd, only the directory is removed.
             let _ = self.connect().and_then(|mut systemd| systemd.stop(slice));
         }
-        self.files.remove_empty(path);
     }
 }
 

@@ -31,6 +31,9 @@ const V2_FILES: [(&str, &str); 7] = [
     ("pids.max", "max"),
 ];
 
+/// A file of the fake kernel: the cgroup has a process of a PID namespace that the agent cannot see, which cgroup v1 does not list.
+pub(super) const UNLISTED: &str = "unlisted";
+
 /// Creates the files of new directories by hierarchy, and records killed processes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FakeKernel {
@@ -82,7 +85,8 @@ impl Kernel for FakeKernel {
 
     fn remove_one(&self, directory: &Path) -> io::Result<()> {
         let has_inner = fs::read_dir(directory)?.any(|it| it.unwrap().path().is_dir());
-        if has_inner || !kernel::processes(directory).is_empty() {
+        let procs = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+        if has_inner || !procs.trim().is_empty() || directory.join(UNLISTED).exists() {
             return Err(io::Error::from(io::ErrorKind::ResourceBusy));
         }
         Ok(file_tree::remove(directory)?)
@@ -130,7 +134,7 @@ impl Machine {
     }
 
     /// cgroup v1 as distributions mount it, with a unified hierarchy without controllers.
-    fn v1() -> Self {
+    pub(super) fn v1() -> Self {
         let machine = Self::new(&[
             ("cpu,cpuacct/cgroup.procs", "1\n"),
             ("cpuset/cgroup.procs", "1\n"),

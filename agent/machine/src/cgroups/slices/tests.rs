@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::super::tests::{FakeKernel, Machine};
+use rstest::rstest;
+
+use super::super::tests::{FakeKernel, Machine, UNLISTED};
 use super::*;
 use crate::dbus::Value;
 use crate::dbus::testing::{Answer, Daemon, JobRemoved, Reaction, serve};
@@ -96,7 +98,10 @@ struct Scene {
 impl Scene {
     /// `None` if the machine has no dbus-daemon.
     fn new() -> Option<Self> {
-        let machine = Machine::v2("cpuset cpu memory pids\n");
+        Self::on(Machine::v2("cpuset cpu memory pids\n"))
+    }
+
+    fn on(machine: Machine) -> Option<Self> {
         let daemon = Daemon::start()?;
         let state = Arc::new(Mutex::new(State::default()));
         let shared = Arc::clone(&state);
@@ -198,6 +203,26 @@ fn remove_empty_keeps_slice_with_children() {
     slices.remove_empty(POD);
     assert!(slices.exists(POD));
     assert_eq!(scene.state.lock().unwrap().units, ["own-kubepods.slice", POD_SLICE]);
+}
+
+#[rstest]
+#[case::v1(Machine::v1(), &["cpu,cpuacct", "cpuset", "memory", "pids", "unified"], UNLISTED, "")]
+#[case::v2(Machine::v2("cpuset cpu memory pids\n"), &["."], "cgroup.procs", "0\n")]
+fn remove_empty_keeps_slice_with_unseen_process(
+    #[case] machine: Machine,
+    #[case] hierarchies: &[&str],
+    #[case] file: &str,
+    #[case] text: &str,
+) {
+    let Some(scene) = Scene::on(machine) else { return };
+    let slices = scene.slices();
+    slices.make(POD, &CgroupValues::default()).unwrap();
+    for hierarchy in hierarchies {
+        scene.machine.write(&format!("{hierarchy}/{}/{file}", &POD[1..]), text);
+    }
+    slices.remove_empty(POD);
+    assert!(slices.exists(POD));
+    assert_eq!(scene.state.lock().unwrap().units, [POD_SLICE]);
 }
 
 #[test]
