@@ -185,20 +185,30 @@ pub(crate) fn of_pod(root: &Path, pod_dir: &Path) -> io::Result<Vec<VolumePaths>
     Ok(mounts.chain(devices).collect())
 }
 
-/// The block volumes with a record.
-pub(crate) fn recorded_devices(root: &Path) -> io::Result<Vec<VolumeKey>> {
+/// The records of block volumes, with their directories.
+pub(crate) fn device_records(root: &Path) -> io::Result<Vec<(PathBuf, Found)>> {
     let (directory, is_volume) = devices(root);
-    let mut found = Vec::new();
+    let mut records = Vec::new();
     for path in directories(&directory)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if is_volume(&name)
-            && let Found::Record(Record { key, .. }) =
-                read_device(&device_record(root, &name), &name)
-        {
-            found.push(key);
+        if is_volume(&name) {
+            let directory = device_record(root, &name);
+            let found = read_device(&directory, &name);
+            records.push((directory, found));
         }
     }
-    Ok(found)
+    Ok(records)
+}
+
+/// The block volumes with a readable record.
+pub(crate) fn recorded_devices(root: &Path) -> io::Result<Vec<VolumeKey>> {
+    let mut keys = Vec::new();
+    for (_, found) in device_records(root)? {
+        if let Found::Record(Record { key, .. }) = found {
+            keys.push(key);
+        }
+    }
+    Ok(keys)
 }
 
 fn make_directory(path: &Path) -> io::Result<()> {

@@ -13,7 +13,7 @@ use crate::names::{STAGING, VolumeKey, volumes_of_pod};
 use crate::request::PodVolume;
 
 /// The file name.
-const FILE: &str = "vol_data.json";
+pub(crate) const FILE: &str = "vol_data.json";
 
 /// An existing record.
 #[derive(Clone, Debug, PartialEq, Eq)]

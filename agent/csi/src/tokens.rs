@@ -91,7 +91,7 @@ impl Tokens {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -110,7 +110,7 @@ mod tests {
 
     /// A cluster that issues numbered tokens, each of which expires at its number times 1000 hours, until it refuses.
     #[derive(Default)]
-    struct Numbered {
+    pub(crate) struct Numbered {
         issued: AtomicUsize,
         refuses: AtomicBool,
     }

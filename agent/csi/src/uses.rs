@@ -82,25 +82,13 @@ impl Uses {
                     Found::Missing => {}
                     Found::Unreadable(error) => {
                         let (_, at) = paths.teardown();
-                        tracing::warn!(volume = %at.display(), %error, "failed to read the record of a volume");
+                        tracing::warn!(volume = %at.display(), %error, "failed to read the record of a pod's volume; not unstaging any volume until the pod has ended");
                         found.unreadable.insert(at.to_owned());
                     }
                 }
             }
         }
-        let devices = paths::recorded_devices(root)?.into_iter();
-        found
-            .staged
-            .extend(devices.filter(|key| key.staging(root).exists()).map(|key| (key, false)));
-        for directory in record::staged(root)? {
-            match record::read(&directory) {
-                Found::Record(record) => drop(found.staged.insert(record.key, false)),
-                Found::Missing => {}
-                Found::Unreadable(error) => {
-                    tracing::warn!(directory = %directory.display(), %error, "failed to read the record of a staged volume");
-                }
-            }
-        }
+        found.staged.extend(find_staged(root, &found.users)?.into_iter().map(|key| (key, false)));
         let mut state = self.lock();
         // Pods may have started to use volumes in the meantime.
         for (key, pods) in found.users {
@@ -247,5 +235,91 @@ impl Uses {
     /// Waits until a volume may have become unused. Cancel-safe.
     pub(crate) async fn wait_until_unused(&self) {
         self.unused.notified().await;
+    }
+}
+
+/// Finds the volumes that are, or may be, staged. `users` are those of the pods' records.
+fn find_staged(root: &Path, users: &Map<VolumeKey, Set<PathBuf>>) -> io::Result<Vec<VolumeKey>> {
+    let mut staged = Vec::new();
+    for (directory, found) in paths::device_records(root)? {
+        match found {
+            Found::Record(record) if record.key.staging(root).exists() => staged.push(record.key),
+            Found::Record(_) | Found::Missing => {}
+            Found::Unreadable(error) => warn_unidentified(&directory, &error),
+        }
+    }
+    for directory in record::staged(root)? {
+        match record::read(&directory) {
+            Found::Record(record) => staged.push(record.key),
+            Found::Missing => {}
+            Found::Unreadable(error) => {
+                // The directory has the digest of the handle as its name, and is below that of the driver, so only one volume can be
+                // staged in it.
+                let mut keys = users.keys().filter(|key| key.device.is_none());
+                let key = keys.find(|key| key.staging(root).parent() == Some(directory.as_path()));
+                let Some(key) = key else {
+                    warn_unidentified(&directory, &error);
+                    continue;
+                };
+                // The pod's record is removed before the volume is unstaged.
+                let written = record::write_staged(key, &key.staging(root));
+                let result =
+                    written.map_or_else(|error| error.to_string(), |()| "written".to_owned());
+                tracing::warn!(directory = %directory.display(), %error, result, "failed to read the record of a staged volume; writing it again from the record of a pod");
+                staged.push(key.clone());
+            }
+        }
+    }
+    Ok(staged)
+}
+
+/// Warns of a staged volume without a known handle: there is no request for the driver, and it is not reported as in use.
+fn warn_unidentified(directory: &Path, error: &io::Error) {
+    let record = directory.join(record::FILE);
+    tracing::warn!(record = %record.display(), %error, "failed to read the record of a staged volume; not unstaging it: unmount it, and remove the record");
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+
+    use super::*;
+    use crate::names::target;
+    use crate::tokens::tests::Numbered;
+
+    fn key(handle: &str) -> VolumeKey {
+        VolumeKey { driver: "d".to_owned(), handle: handle.to_owned(), device: None }
+    }
+
+    #[test]
+    fn unreadable_record_of_staged_volume_is_written_again_from_that_of_a_pod() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let directory = |handle: &str| key(handle).staging(root).parent().unwrap().to_owned();
+        for handle in ["known", "unknown"] {
+            fs::create_dir_all(key(handle).staging(root)).unwrap();
+            fs::write(directory(handle).join(record::FILE), "{").unwrap();
+        }
+        let pod_dir = root.join("pods/u1");
+        let published = target(&pod_dir, "pv").parent().unwrap().to_owned();
+        fs::create_dir_all(&published).unwrap();
+        let text =
+            r#"{"driverName":"d","volumeHandle":"known","volumeLifecycleMode":"Persistent"}"#;
+        fs::write(published.join(record::FILE), text).unwrap();
+        let uses = Uses::new(Arc::new(Numbered::default()));
+        uses.find(root).unwrap();
+        assert_eq!(uses.unused(), []);
+        uses.remove_use(&key("known"), &pod_dir);
+        assert_eq!(uses.unused(), [key("known")]);
+        let in_use: Vec<String> = uses.lock().in_use().into_iter().collect();
+        assert_eq!(in_use, [key("known").unique_name()], "it must not be detached");
+        // The pod's record may be gone after a restart.
+        fs::remove_file(published.join(record::FILE)).unwrap();
+        let restarted = Uses::new(Arc::new(Numbered::default()));
+        restarted.find(root).unwrap();
+        assert_eq!(restarted.unused(), [key("known")]);
+        assert!(matches!(record::read(&directory("unknown")), Found::Unreadable(_)), "it is kept");
     }
 }
