@@ -1,5 +1,6 @@
 //! Connections to servers: with TLS or without, directly or through a proxy.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,6 +40,12 @@ pub(crate) struct Connector {
     server_name: Option<ServerName<'static>>,
     proxies: Arc<Matcher>,
     timeout: Option<Duration>,
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Connector").finish_non_exhaustive()
+    }
 }
 
 impl Connector {

@@ -68,6 +68,7 @@ pub struct Identity {
 #[derive(Clone, Debug)]
 pub struct Client {
     connections: legacy::Client<Connector, Full<Bytes>>,
+    connector: Arc<Connector>,
     proxies: Arc<Matcher>,
     read_timeout: Option<Duration>,
 }
@@ -109,12 +110,15 @@ impl Client {
         let proxies = Arc::new(proxies);
         let connector =
             Connector::new(tls, options.server_name, proxies.clone(), options.connect_timeout);
-        let connections = legacy::Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .build(connector);
-        Ok(Self { connections, proxies, read_timeout: options.read_timeout })
+        let (connections, connector) = (pool(connector.clone()), Arc::new(connector));
+        Ok(Self { connections, connector, proxies, read_timeout: options.read_timeout })
+    }
+
+    /// Returns a client with the same options that shares no connection with this one. The idle connections of this client are closed
+    /// when it and its clones are dropped.
+    #[must_use]
+    pub fn with_new_connections(&self) -> Self {
+        Self { connections: pool((*self.connector).clone()), ..self.clone() }
     }
 
     /// Sends a request, and waits for the head of the response.
@@ -162,6 +166,15 @@ impl Client {
             None => Ok(work.await),
         }
     }
+}
+
+/// An empty pool of connections.
+fn pool(connector: Connector) -> legacy::Client<Connector, Full<Bytes>> {
+    legacy::Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .build(connector)
 }
 
 /// A response, whose body is not read yet.

@@ -200,6 +200,20 @@ async fn certificates_are_verified() {
 }
 
 #[tokio::test]
+async fn client_with_new_connections_keeps_its_options() {
+    let (certificate, tls) = identity();
+    let (port, seen) = server(Some(tls), HELLO).await;
+    let first = client(Options { roots: vec![certificate], ..Options::default() }, NO_PROXIES);
+    let second = first.with_new_connections();
+    for client in [&first, &second, &first] {
+        let url = format!("https://localhost:{port}/");
+        assert_eq!(get(client, &url).await.unwrap(), "200 hello");
+    }
+    let used: Vec<usize> = seen.lock().unwrap().iter().map(|(connection, _)| *connection).collect();
+    assert_eq!(used, [0, 1, 0]);
+}
+
+#[tokio::test]
 async fn plain_requests_are_given_to_proxy_with_its_credentials() {
     let (port, seen) = server(None, HELLO).await;
     let proxy = format!("http://p:q@127.0.0.1:{port}");

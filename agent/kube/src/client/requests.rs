@@ -185,13 +185,8 @@ impl ApiClient {
     /// Closes the idle connections of this client and its clones, and ends their watches. A request under way keeps its connection, but
     /// no longer than the timeout of a request.
     pub(crate) fn reconnect(&self) {
-        match self.transport.reconnect() {
-            Ok(()) => tracing::info!(server = %self.server, "closed connections to the API server"),
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(server = %self.server, error, "failed to close connections to the API server");
-            }
-        }
+        self.transport.reconnect();
+        tracing::info!(server = %self.server, "closed connections to the API server");
     }
 
     /// Watches the collection at a path. The query has the selectors and the resource version.

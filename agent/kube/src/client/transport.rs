@@ -111,10 +111,12 @@ impl Transport {
         self.replace(None, Some(cloned(identity)), Some(Arc::clone(credential)))
     }
 
-    /// Closes idle connections and ends the watches. Later requests use new connections.
-    pub(crate) fn reconnect(&self) -> Result<(), TlsError> {
-        let credential = self.read().credential.clone();
-        self.replace(None, None, credential)
+    /// Closes idle connections and ends the watches. Later requests use new connections with the same TLS configuration.
+    pub(crate) fn reconnect(&self) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        current.http = current.http.with_new_connections();
+        drop(current);
+        self.changes.send_modify(|count| *count += 1);
     }
 
     /// Reloads files that were replaced.
