@@ -196,6 +196,12 @@ impl Reflector {
         }
     }
 
+    /// Repeats a failed request after this delay instead of the back-off, which starts anew.
+    pub(crate) fn retry_after(&mut self, delay: Duration) {
+        self.backoff = Backoff::default();
+        self.retry_at = Some(Instant::now() + delay);
+    }
+
     fn query<'q>(&'q self, own: &[(&'q str, &'q str)]) -> Vec<(&'q str, &'q str)> {
         let fields = self.fields.as_deref().map(|fields| ("fieldSelector", fields));
         let labels = self.labels.as_deref().map(|labels| ("labelSelector", labels));

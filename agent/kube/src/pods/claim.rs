@@ -12,9 +12,9 @@ use agent::objects::BoundClaim;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::watch_targets::{WatchResult, WatchTarget};
+use super::watch_targets::{FIRST_ANSWERS, FORBIDDEN_RETRY, WatchResult, WatchTarget};
 use crate::chance::jittered;
 use crate::client::{ApiClient, ApiError};
 
@@ -35,8 +35,16 @@ pub(super) async fn poll_claim(
     answers: mpsc::UnboundedSender<(WatchTarget, WatchResult)>,
 ) {
     let mut last = None;
+    let patient_until = Instant::now() + FIRST_ANSWERS;
     loop {
         let found = bound(&client, &namespace, &name).await;
+        if last.is_none()
+            && matches!(found, Err(Unusable::Forbidden(_)))
+            && Instant::now() + FORBIDDEN_RETRY <= patient_until
+        {
+            sleep(FORBIDDEN_RETRY).await;
+            continue;
+        }
         let is_bound = found.is_ok();
         let answer = match found {
             Ok(found) => Some(Ok(found)),
@@ -45,7 +53,7 @@ pub(super) async fn poll_claim(
                 let first = || format!("failed to fetch PVC from API server: {error}");
                 last.is_none().then(|| Err(first()))
             }
-            Err(Unusable::Refused(reason)) => Some(Err(reason)),
+            Err(Unusable::Forbidden(reason) | Unusable::Refused(reason)) => Some(Err(reason)),
         };
         if let Some(answer) = answer.filter(|answer| last.as_ref() != Some(answer)) {
             last = Some(answer.clone());
@@ -61,6 +69,8 @@ pub(super) async fn poll_claim(
 enum Unusable {
     /// The request failed without an answer about the claim.
     Unavailable(ApiError),
+    /// The server forbids the request, perhaps because it does not know the pod yet.
+    Forbidden(String),
     /// A reason in the kubelet's words.
     Refused(String),
 }
@@ -68,8 +78,10 @@ enum Unusable {
 impl Unusable {
     /// Converts the error of a request for `what`.
     fn of(error: ApiError, what: &str) -> Self {
+        let is_forbidden = error.is_forbidden();
         if let ApiError::Refused { code: 400..=499, message, .. } = error {
-            return Self::Refused(format!("failed to fetch {what} from API server: {message}"));
+            let reason = format!("failed to fetch {what} from API server: {message}");
+            return if is_forbidden { Self::Forbidden(reason) } else { Self::Refused(reason) };
         }
         Self::Unavailable(error)
     }

@@ -17,16 +17,14 @@ use tokio::time::{Instant, interval, timeout, timeout_at};
 
 use super::claim::poll_claim;
 use super::watch_targets::{
-    ALWAYS, ObjectRef, WatchResult, WatchResults, WatchTarget, add, in_namespace, is_immutable,
-    lasting, objects, sync_timeout_error, watch_targets,
+    ALWAYS, FIRST_ANSWERS, FORBIDDEN_RETRY, ObjectRef, WatchResult, WatchResults, WatchTarget, add,
+    in_namespace, is_immutable, lasting, objects, sync_timeout_error, watch_targets,
 };
 use crate::client::{ApiClient, Change, Reflector};
 use crate::node::{pod_cidr, registration};
 
 /// How long the first pods wait for the node's own object.
 const NODE_ANSWER: Duration = Duration::from_secs(10);
-/// How long a new pod waits for the first answers about its objects.
-const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 /// The minimum length of an object's watch.
 const OBJECT_WATCH: Duration = Duration::from_secs(30 * 60);
 /// The interval between searches for idle watches.
@@ -233,13 +231,16 @@ fn reflector(client: &ApiClient, node: &str, watched: &WatchTarget) -> Option<Re
     })
 }
 
-/// Watches one target until it is immutable. A failed request leaves the known state unchanged.
+/// Watches one target until it is immutable. A failed request leaves the known state unchanged. If the server forbids the first list,
+/// that is no answer until `patience` has passed.
 async fn follow(
     mut reflector: Reflector,
     watched: WatchTarget,
     answers: mpsc::UnboundedSender<(WatchTarget, WatchResult)>,
+    patience: Duration,
 ) {
     let mut is_known = false;
+    let patient_until = Instant::now() + patience;
     loop {
         let answer = match reflector.next().await {
             Change::Listed | Change::Object => {
@@ -247,6 +248,11 @@ async fn follow(
                 WatchResult::Objects(reflector.objects().values().cloned().collect())
             }
             Change::Failed(error) => {
+                let is_early = Instant::now() + FORBIDDEN_RETRY <= patient_until;
+                if !is_known && error.is_forbidden() && is_early {
+                    reflector.retry_after(FORBIDDEN_RETRY);
+                    continue;
+                }
                 let why = error.to_string();
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(?watched, error, "failed to watch an object of pods; will retry");
@@ -419,7 +425,12 @@ impl Objects {
                 let client = self.client.clone();
                 self.tasks.spawn(tasks::boxed(poll_claim(client, namespace, name, own, answers)))
             }
-            (Some(reflector), _) => self.tasks.spawn(tasks::boxed(follow(reflector, own, answers))),
+            (Some(reflector), watched) => {
+                // The permission to follow the others does not depend on pods.
+                let is_object = matches!(watched, WatchTarget::Object(_));
+                let patience = if is_object { FIRST_ANSWERS } else { Duration::ZERO };
+                self.tasks.spawn(tasks::boxed(follow(reflector, own, answers, patience)))
+            }
             (None, _) => return,
         };
         let read_at = Instant::now();

@@ -5,12 +5,21 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/util/manager/watch_based_manager.go; plugin/pkg/auth/authorizer/node.
 
+use std::time::Duration;
+
 use agent::objects::{BoundClaim, ObjectKind, ObjectMap};
 use agent::pod_spec::references::{claims, named, named_by_volumes_and_pulls};
 use api::pod::Pod;
 use compact::Map;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+/// How long a new pod waits for the first answers about its objects.
+pub(super) const FIRST_ANSWERS: Duration = Duration::from_secs(1);
+/// The delay before a first request is repeated that the server forbids. The node authorizer follows the pods with a delay, so it may
+/// not yet know a pod that the node knows. A kubelet waits a second for each object, too, but repeats the request with the usual
+/// back-off, which is rarely shorter.
+pub(super) const FORBIDDEN_RETRY: Duration = Duration::from_millis(200);
 
 /// An object that a pod names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,9 @@
 //! Lists and watches of the objects of a pod, at a server that records them.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rstest::rstest;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -53,8 +56,12 @@ fn config_map(head: &str) -> Option<String> {
     name.split(['&', ' ']).next().map(str::to_owned)
 }
 
-/// Answers the requests of a connection, except those for `silent`. `fixed` is immutable.
-async fn serve(mut stream: TcpStream, notes: mpsc::UnboundedSender<String>) {
+/// Answers the requests of a connection, except those for `silent`. `fixed` is immutable. The first list of `late` is forbidden.
+async fn serve(
+    mut stream: TcpStream,
+    notes: mpsc::UnboundedSender<String>,
+    forbids: Arc<AtomicBool>,
+) {
     while let Some(head) = head(&mut stream).await {
         let name = config_map(&head);
         let note = |what: &str| {
@@ -72,6 +79,11 @@ async fn serve(mut stream: TcpStream, notes: mpsc::UnboundedSender<String>) {
             let _ = stream.read_u8().await;
             note("end");
             return;
+        }
+        if name.as_deref() == Some("late") && forbids.swap(false, Ordering::SeqCst) {
+            let _ =
+                stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno").await;
+            continue;
         }
         let items: Vec<Value> = name
             .iter()
@@ -91,9 +103,10 @@ async fn start() -> (Registry, Requests) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (notes, receiver) = mpsc::unbounded_channel();
+    let forbids = Arc::new(AtomicBool::new(true));
     tasks::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tasks::spawn(serve(stream, notes.clone()));
+            tasks::spawn(serve(stream, notes.clone(), Arc::clone(&forbids)));
         }
     });
     let directory = tempfile::tempdir().unwrap();
@@ -176,4 +189,30 @@ async fn start_of_a_container_fails_without_an_answer_about_an_object_that_is_fo
     let unanswered = "failed to sync configmap cache: timed out waiting for the condition";
     assert_eq!(sync(&registry, "silent").await, Err(unanswered.to_owned()));
     assert_eq!(sync(&registry, "of-another-pod").await, Ok(()));
+}
+
+#[rstest]
+#[case::within_the_patience(LONGEST, 2, Ok(1))]
+#[case::after_the_patience(Duration::ZERO, 1, Err("the API server answered 403 (): no"))]
+#[tokio::test]
+async fn forbidden_first_list_is_repeated_before_it_is_an_answer(
+    #[case] patience: Duration,
+    #[case] lists: usize,
+    #[case] expected: Result<usize, &str>,
+) {
+    let (registry, mut requests) = start().await;
+    let (namespace, name) = ("ns".to_owned(), "late".to_owned());
+    let watched = WatchTarget::Object(ObjectRef { kind: ObjectKind::ConfigMap, namespace, name });
+    let (sender, mut answers) = mpsc::unbounded_channel();
+    let reflector = reflector(&registry.client, "n1", &watched).unwrap();
+    let following = tasks::spawn(follow(reflector, watched, sender, patience));
+    let (_, answer) = answers.recv().await.unwrap();
+    following.abort();
+    let found = match answer {
+        WatchResult::Objects(found) => Ok(found.len()),
+        WatchResult::Refused(why) => Err(why),
+        WatchResult::Claim(bound) => panic!("{bound:?}"),
+    };
+    assert_eq!(found, expected.map_err(str::to_owned));
+    assert_eq!(requests.count("list late"), lists);
 }
