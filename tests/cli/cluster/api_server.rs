@@ -45,6 +45,8 @@ struct Faults {
     admits_anyone: bool,
     /// Requests for this path are forbidden.
     forbidden: Option<String>,
+    /// A path, and how many requests for it fail.
+    failing: (String, u32),
 }
 
 #[derive(Debug)]
@@ -133,6 +135,11 @@ impl ApiServer {
     /// Forbids requests for this path from now on; `None` allows all.
     pub(crate) fn forbid(&self, path: Option<&str>) {
         self.shared.faults.lock().unwrap().forbidden = path.map(str::to_owned);
+    }
+
+    /// Makes the next requests for this path fail, as if an admission webhook were unavailable.
+    pub(crate) fn fail(&self, path: &str, count: u32) {
+        self.shared.faults.lock().unwrap().failing = (path.to_owned(), count);
     }
 
     /// The number of requests that began with `of`.
@@ -225,6 +232,9 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
     if shared.faults.lock().unwrap().forbidden.as_ref() == Some(&path) {
         return status(403, "Forbidden", "no relationship found between node and this object");
     }
+    if fails(shared, &path) {
+        return status(500, "InternalError", "failed calling webhook");
+    }
     if path == "/healthz" {
         return response(200, Full::new(Bytes::from_static(b"ok")).boxed_unsync());
     }
@@ -280,6 +290,14 @@ fn review(path: &str, object: &Value) -> Response<Body> {
         201,
         &json!({"kind": object["kind"], "apiVersion": object["apiVersion"], "status": status}),
     )
+}
+
+/// Whether this request for a path fails.
+fn fails(shared: &Shared, path: &str) -> bool {
+    let (failing, count) = &mut shared.faults.lock().unwrap().failing;
+    let fails = *failing == path && *count > 0;
+    *count -= u32::from(fails);
+    fails
 }
 
 fn take_conflict(shared: &Shared) -> bool {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::api_server::ApiServer;
-use super::joined::{Joined, condition, pod};
+use super::joined::{Joined, condition, pod, wait};
 use crate::command::*;
 
 /// The restart count of a pod's container, and its id.
@@ -86,6 +86,41 @@ async fn refused_patches_are_repeated() {
     assert_eq!(joined.server.patches_to_refuse(), 0);
     joined.delete_pod("web", None);
     joined.wait_until_gone("web").await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn pod_whose_status_cannot_be_written_delays_no_other_status() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let agent = joined.agent(&[]);
+    let signs = joined.place.path("signs");
+    std::fs::create_dir(&signs).unwrap();
+    let volume = format!(
+        "    volumeMounts: [{{name: signs, mountPath: /signs}}]\n  volumes: [{{name: signs, hostPath: {{path: {}}}}}]\n",
+        signs.display()
+    );
+    let mut uids = ["a", "b"].map(|name| {
+        let waits = pod(name, &format!("while ! test -e /signs/{name}; do sleep 0.1; done"));
+        (joined.create_pod(&(waits + &volume)), name)
+    });
+    // Statuses are written in the order of the uids.
+    uids.sort();
+    let [first, second] = uids.map(|(_, name)| name);
+    for name in [first, second] {
+        joined.wait_for_phase(name, "Running").await;
+    }
+    let path = format!("/api/v1/namespaces/default/pods/{first}/status");
+    joined.server.fail(&path, u32::MAX);
+    let patch = format!("PATCH {path}");
+    let before = joined.server.count(&patch);
+    std::fs::write(signs.join(first), "").unwrap();
+    let tries = || Value::from(joined.server.count(&patch));
+    wait("a failed patch", tries, |seen| seen.as_u64() > Some(before as u64)).await;
+    std::fs::write(signs.join(second), "").unwrap();
+    joined.wait_for_phase(second, "Succeeded").await;
+    assert_eq!(joined.pod(first)["status"]["phase"], "Running");
+    joined.server.fail(&path, 0);
+    joined.wait_for_phase(first, "Succeeded").await;
     joined.end(agent).await;
 }
 

@@ -114,6 +114,20 @@ impl ApiError {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_))
     }
 
+    /// Whether requests for other objects would fail as well: the server is unreachable or overloaded, or the client lacks usable
+    /// credentials. Any other answer may concern one object only, such as that of an unavailable admission webhook (500).
+    pub(crate) fn concerns_all_objects(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => matches!(code, 429 | 502 | 503),
+            Self::Malformed(_) => false,
+            Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::Token { .. }
+            | Self::Plugin { .. }
+            | Self::Certificate(_) => true,
+        }
+    }
+
     /// The server answered, and will answer the same again: nothing is gained by a repetition.
     #[must_use]
     pub fn is_final(&self) -> bool {
@@ -136,5 +150,17 @@ mod tests {
         let plain = ApiError::refused(502, b"bad gateway\n");
         assert_eq!(plain.to_string(), "the API server answered 502 (): bad gateway");
         assert!(!plain.is_final());
+    }
+
+    #[test]
+    fn answer_about_one_object_does_not_concern_others() {
+        for (code, expected) in
+            [(409, false), (422, false), (429, true), (500, false), (503, true), (504, false)]
+        {
+            let error = ApiError::refused(code, b"no");
+            assert_eq!(error.concerns_all_objects(), expected, "{code}");
+        }
+        assert!(!ApiError::Malformed("no".to_owned()).concerns_all_objects());
+        assert!(ApiError::TimedOut(Duration::from_secs(60)).concerns_all_objects());
     }
 }

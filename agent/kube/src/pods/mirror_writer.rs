@@ -107,14 +107,14 @@ impl MirrorWriter {
                     self.not_before.remove(&name);
                 }
                 Err(error) => {
-                    let is_away = !error.is_final();
+                    let concerns_all = error.concerns_all_objects();
                     let at = self.backoff.failed(Instant::now().into_std(), chance());
                     self.not_before.insert(name.clone(), Instant::from_std(at));
                     let (namespace, name) = name;
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(pod = %format_args!("{namespace}/{name}"), error, "failed to update the mirror pod of a static pod; will retry");
-                    // Requests for the other pods would time out as well.
-                    if is_away {
+                    // Requests for the other pods would fail as well.
+                    if concerns_all {
                         return;
                     }
                 }

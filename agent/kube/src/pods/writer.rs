@@ -123,11 +123,11 @@ impl Writer {
                     self.written.insert(uid.clone(), written);
                 }
                 Err(error) => {
-                    let is_away = !error.is_final();
+                    let concerns_all = error.concerns_all_objects();
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(pod = %at_server.full_name(), error, "failed to write a pod's status; will retry");
-                    // Requests for the other pods would time out as well.
-                    if is_away {
+                    // Requests for the other pods would fail as well.
+                    if concerns_all {
                         return;
                     }
                 }
