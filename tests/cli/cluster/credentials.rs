@@ -268,6 +268,29 @@ async fn server_shows_a_certificate_that_the_cluster_signed_once_it_has_one() {
 }
 
 #[tokio::test]
+async fn server_certificate_without_a_name_of_the_node_is_replaced() {
+    let joined = Joined::new(ApiServer::start()).await;
+    // An earlier agent requested it for a node of another name.
+    let key = KeyPair::generate().unwrap();
+    let earlier = CertificateParams::new(["n0".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let pem = earlier.pem() + &key.serialize_pem();
+    joined.place.file("root/pki/kubelet-server-current.pem", &pem);
+    let port = free_port().to_string();
+    let flags = ["--rotate-server-certificates", "--port", &port, "--address", "127.0.0.1"];
+    let agent = joined.agent(&flags);
+    let csr = wait_for_request(&joined).await;
+    assert_eq!(csr["spec"]["signerName"], "kubernetes.io/kubelet-serving");
+    let signer = Signer::new();
+    let certificate = signer.sign(csr["spec"]["request"].as_str().unwrap(), HOUR, 100 * HOUR);
+    answer(&joined, &csr, &signed(&certificate));
+    harness::eventually(WAIT_LIMIT, "the signed certificate", async || {
+        if is_of(signer.0.der(), &port).await { Ok(()) } else { Err("another one") }
+    })
+    .await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
 async fn age_of_a_replaced_server_certificate_is_measured() {
     let joined = Joined::new(ApiServer::start()).await;
     let (port, shown) = (free_port().to_string(), free_port());

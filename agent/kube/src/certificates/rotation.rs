@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use super::request::{CertificateRequest, RequestError, request};
 use super::store::{CertificateStore, client_store, server_store};
-use super::validity::Validity;
+use super::validity::{Validity, has_names};
 use crate::chance::chance;
 use crate::client::{ApiClient, ApiError};
 
@@ -147,14 +147,20 @@ impl Rotation {
 
     async fn rotate(&self) -> Infallible {
         let mut wait = RETRY;
+        // A signer may leave names out, so only the certificate of an earlier agent is compared with the request.
+        let mut is_for_node = self.has_requested_names();
+        if !is_for_node {
+            tracing::info!(role = ?self.role, names = ?self.template.names, "the certificate lacks a name of the node; requesting another one");
+        }
         loop {
             // If the file is missing, the client keeps its certificate in memory.
             let in_use =
                 || self.client.certificate_validity().filter(|_| self.role == Role::Client);
             let validity = self.stored_validity().or_else(in_use);
-            if let Some(validity) = validity {
+            if let Some(validity) = validity.filter(|_| is_for_node) {
                 sleep_until(validity.renewal(chance())).await;
             }
+            is_for_node = true;
             while let Err(problem) = self.renew().await {
                 self.rotations.failed();
                 tracing::warn!(problem, role = ?self.role, "failed to renew the certificate; will retry");
@@ -171,6 +177,14 @@ impl Rotation {
     /// The validity of the certificate in the store.
     fn stored_validity(&self) -> Option<Validity> {
         Validity::of(read(&self.store)?.certificates.first()?)
+    }
+
+    /// Whether the certificate in the store, if there is one, has all requested names. The node may have had other addresses when an
+    /// earlier agent requested it.
+    fn has_requested_names(&self) -> bool {
+        let stored = read(&self.store);
+        let certificate = stored.as_ref().and_then(|stored| stored.certificates.first());
+        certificate.is_none_or(|certificate| has_names(certificate, &self.template.names))
     }
 
     /// Returns once the client has had no valid certificate for too long although the server answers. Only a restarted agent can

@@ -1,5 +1,6 @@
-//! ◆ The validity period of a certificate, and the time of its renewal. Pure.
+//! ◆ The validity period and the names of a certificate, and the time of its renewal. Pure.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -8,6 +9,14 @@ use crate::der::{Elements, SEQUENCE};
 
 /// The context-specific tag of a certificate's version.
 const VERSION: u8 = 0xa0;
+/// The context-specific tag of a certificate's extensions.
+const EXTENSIONS: u8 = 0xa3;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+/// The object identifier 2.5.29.17.
+const SUBJECT_ALTERNATIVE_NAME: [u8; 3] = [0x55, 0x1d, 0x11];
+/// The context-specific tags of names in this extension.
+const DNS_NAME: u8 = 0x82;
+const IP_ADDRESS: u8 = 0x87;
 
 /// The validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +55,65 @@ impl Validity {
     }
 }
 
+/// Whether a certificate in DER has all of these DNS names and IP addresses.
+pub(crate) fn has_names(certificate: &[u8], requested: &[String]) -> bool {
+    let names = names(certificate).unwrap_or_default();
+    requested.iter().all(|requested| {
+        let address = requested.parse::<IpAddr>().map(|address| address.to_string());
+        names.contains(&address.unwrap_or_else(|_| requested.clone()))
+    })
+}
+
+/// The DNS names and the IP addresses in a certificate in DER; `None` if it cannot be parsed.
+fn names(certificate: &[u8]) -> Option<Vec<String>> {
+    let mut certificate = Elements::new(certificate).next(SEQUENCE)?;
+    let mut fields = certificate.next(SEQUENCE)?;
+    let mut names = Vec::new();
+    while !fields.is_empty() {
+        let (tag, content) = fields.element()?;
+        if tag != EXTENSIONS {
+            continue;
+        }
+        let mut extensions = Elements::new(content).next(SEQUENCE)?;
+        while !extensions.is_empty() {
+            let mut extension = extensions.next(SEQUENCE)?;
+            if extension.next(OBJECT_IDENTIFIER)?.bytes() != SUBJECT_ALTERNATIVE_NAME {
+                continue;
+            }
+            // The value follows a flag if the extension is critical.
+            let mut value = extension.element()?.1;
+            if !extension.is_empty() {
+                value = extension.element()?.1;
+            }
+            let mut found = Elements::new(value).next(SEQUENCE)?;
+            while !found.is_empty() {
+                let (tag, content) = found.element()?;
+                names.extend(name(tag, content));
+            }
+        }
+    }
+    Some(names)
+}
+
+/// A name in a certificate; `None` if it is neither a DNS name nor an IP address.
+fn name(tag: u8, content: &[u8]) -> Option<String> {
+    match tag {
+        DNS_NAME => std::str::from_utf8(content).ok().map(str::to_owned),
+        IP_ADDRESS => {
+            let v4 = <[u8; 4]>::try_from(content).map(IpAddr::from);
+            let address = v4.or_else(|_| <[u8; 16]>::try_from(content).map(IpAddr::from));
+            Some(address.ok()?.to_string())
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+    use rstest::rstest;
 
     use super::*;
 
@@ -74,6 +137,25 @@ mod tests {
             let _ = Validity::of(&made.der()[..length]);
         }
         assert_eq!(Validity::of(b""), None);
+    }
+
+    #[rstest]
+    #[case::all(&["n", "192.0.2.1", "2001:db8::1"], true)]
+    #[case::some(&["n"], true)]
+    #[case::none(&[], true)]
+    #[case::other_form(&["2001:DB8:0::1"], true)]
+    #[case::other_name(&["n", "m"], false)]
+    #[case::other_address(&["n", "192.0.2.2"], false)]
+    fn certificate_must_have_all_requested_names(#[case] names: &[&str], #[case] expected: bool) {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let params = CertificateParams::new(owned(&["n", "192.0.2.1", "2001:db8::1"])).unwrap();
+        let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        assert_eq!(has_names(made.der(), &owned(names)), expected);
+        for length in 0..made.der().len() {
+            // Truncated input must not cause a panic.
+            let _ = super::names(&made.der()[..length]);
+        }
+        assert!(!has_names(b"", &["n".to_owned()]));
     }
 
     #[test]
