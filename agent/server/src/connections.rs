@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt;
 use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
@@ -27,6 +29,8 @@ const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_CONNECTIONS: usize = 1024;
 /// The idle timeout of a connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// The keepalive time and interval, and the number of probes, as in Go's servers (net.KeepAliveConfig).
+const KEEPALIVE: (Duration, u32) = (Duration::from_secs(15), 9);
 /// The limits of a request's head in bytes, and of its number of headers.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 64;
@@ -43,8 +47,8 @@ pub(crate) async fn serve(listener: TcpListener, tls: Tls, api: Arc<Api>) {
     let mut pending: VecDeque<PendingConnection> = VecDeque::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if clients.len() < MAX_CONNECTIONS => match accepted {
-                Ok((stream, _)) => {
+            accepted = accept(&listener), if clients.len() < MAX_CONNECTIONS => match accepted {
+                Ok(stream) => {
                     pending.retain(|one| !one.authenticated.is_cancelled() && !one.task.is_finished());
                     if pending.len() >= MAX_PENDING && let Some(oldest) = pending.pop_front() {
                         oldest.task.abort();
@@ -61,6 +65,21 @@ pub(crate) async fn serve(listener: TcpListener, tls: Tls, api: Arc<Api>) {
             Some(_) = clients.join_next() => {}
         }
     }
+}
+
+/// Accepts a client. Cancel-safe.
+async fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = listener.accept().await?;
+    // Send without delay: exec streams carry single keystrokes.
+    let _ = stream.set_nodelay(true);
+    // A client whose machine or network fails sends no FIN or reset. Without probes, a followed log or a stream without output would
+    // keep its connection forever.
+    let (interval, probes) = KEEPALIVE;
+    let _ = sockopt::set_tcp_keepidle(&stream, interval);
+    let _ = sockopt::set_tcp_keepintvl(&stream, interval);
+    let _ = sockopt::set_tcp_keepcnt(&stream, probes);
+    let _ = sockopt::set_socket_keepalive(&stream, true);
+    Ok(stream)
 }
 
 async fn connection(
@@ -99,8 +118,6 @@ async fn requests(
     api: Arc<Api>,
     authenticated: &CancellationToken,
 ) -> Option<Arc<Client>> {
-    // Send without delay: exec streams carry single keystrokes.
-    let _ = stream.set_nodelay(true);
     let stream = match tls.accept(stream).await {
         Ok(stream) => stream,
         Err(error) => {
@@ -131,4 +148,25 @@ async fn requests(
         tracing::debug!(%error, "connection failed");
     }
     Some(client)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_are_probed_after_fifteen_idle_seconds() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let accepted = accept(&listener).await.unwrap();
+        assert!(!sockopt::socket_keepalive(&client).unwrap(), "not the default of the machine");
+        assert!(sockopt::socket_keepalive(&accepted).unwrap());
+        let interval = Duration::from_secs(15);
+        assert_eq!(sockopt::tcp_keepidle(&accepted).unwrap(), interval);
+        assert_eq!(sockopt::tcp_keepintvl(&accepted).unwrap(), interval);
+        assert_eq!(sockopt::tcp_keepcnt(&accepted).unwrap(), 9);
+        assert!(accepted.nodelay().unwrap());
+    }
 }
