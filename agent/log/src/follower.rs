@@ -37,15 +37,25 @@ pub struct Follower {
     /// The file that has replaced `file` at the path, for when `file` is read to its end.
     next: Option<File>,
     reader: Reader,
-    changes: EventStream<Vec<u8>>,
+    changes: Changes,
+}
+
+/// The kernel's notifications about the directory of a log.
+#[derive(Debug)]
+enum Changes {
+    /// Not requested yet: only a reader that waits at the end of a log needs them, and a user may have few inotify instances.
+    NotWatched,
+    Watched(EventStream<Vec<u8>>),
+    /// The kernel provides none.
+    Unavailable,
 }
 
 impl Follower {
     /// Opens a log and starts at the last `tail` lines, or at the beginning. A missing file is an error unless it
-    /// `may_be_missing`. Must be called within a tokio runtime.
+    /// `may_be_missing`.
     ///
     /// # Errors
-    /// If the file cannot be read or watched.
+    /// If the file cannot be read.
     pub fn open(
         path: &Path,
         tail: Option<usize>,
@@ -53,15 +63,6 @@ impl Follower {
         may_be_missing: bool,
     ) -> Result<Self, LogError> {
         let failed = failed(path);
-        let changes = Inotify::init()
-            .and_then(|inotify| {
-                let directory = path.parent().unwrap_or(Path::new("/"));
-                let mask = WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::MODIFY;
-                // If the directory does not exist, opening the file reports it.
-                let _ = inotify.watches().add(directory, mask);
-                inotify.into_event_stream(vec![0; 16 * 1024])
-            })
-            .map_err(&failed)?;
         let mut file = match File::open(path) {
             Ok(file) => Some(file),
             Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => None,
@@ -84,7 +85,7 @@ impl Follower {
             file,
             next: None,
             reader: Reader::new(filter),
-            changes,
+            changes: Changes::NotWatched,
         })
     }
 
@@ -152,13 +153,22 @@ impl Follower {
         Ok((!same).then_some(next))
     }
 
-    /// Waits until the file changes, at most a second. Cancel-safe.
+    /// Waits until the file may have changed, at most a second. Cancel-safe.
     ///
     /// # Errors
     /// If the directory can no longer be watched.
     pub async fn changed(&mut self) -> Result<(), LogError> {
+        if matches!(self.changes, Changes::NotWatched) {
+            self.changes = watch(&self.path).map_or(Changes::Unavailable, Changes::Watched);
+            // The file may have changed before.
+            return Ok(());
+        }
+        let Changes::Watched(changes) = &mut self.changes else {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            return Ok(());
+        };
         let change = async {
-            while let Some(event) = self.changes.next().await {
+            while let Some(event) = changes.next().await {
                 match event {
                     // The inotify queue overflowed: anything may have changed.
                     Ok(event) if event.name.is_none() => return Ok(()),
@@ -173,6 +183,15 @@ impl Follower {
         };
         tokio::time::timeout(POLL_INTERVAL, change).await.unwrap_or(Ok(()))
     }
+}
+
+/// Watches the directory of a file. Must be called within a tokio runtime.
+fn watch(path: &Path) -> io::Result<EventStream<Vec<u8>>> {
+    let inotify = Inotify::init()?;
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let mask = WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::MODIFY;
+    inotify.watches().add(directory, mask)?;
+    inotify.into_event_stream(vec![0; 16 * 1024])
 }
 
 /// Whether the runtime has truncated the file: it is shorter than the read position.
@@ -216,6 +235,36 @@ mod tests {
         assert_eq!(text(&mut follower), "");
         std::fs::write(&path, entry("e")).unwrap();
         assert_eq!(text(&mut follower), "e\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn log_is_read_each_second_if_the_kernel_provides_no_notifications() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        std::fs::write(&path, "").unwrap();
+        let mut follower = Follower::open(&path, None, Filter::default(), false).unwrap();
+        assert_eq!(text(&mut follower), "");
+        assert!(matches!(follower.changes, Changes::NotWatched), "reading needs no notifications");
+        follower.changes = Changes::Unavailable;
+        let began = tokio::time::Instant::now();
+        std::fs::write(&path, "2026-01-01T00:00:01Z stdout F a\n").unwrap();
+        follower.changed().await.unwrap();
+        assert!(began.elapsed() >= POLL_INTERVAL);
+        assert_eq!(text(&mut follower), "a\n");
+    }
+
+    #[tokio::test]
+    async fn first_wait_returns_at_once_and_watches_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        std::fs::write(&path, "").unwrap();
+        let mut follower = Follower::open(&path, None, Filter::default(), false).unwrap();
+        follower.changed().await.unwrap();
+        assert!(matches!(follower.changes, Changes::Watched(_)));
+        let mut none =
+            Follower::open(&dir.path().join("no/0.log"), None, Filter::default(), true).unwrap();
+        none.changed().await.unwrap();
+        assert!(matches!(none.changes, Changes::Unavailable));
     }
 
     #[tokio::test]
