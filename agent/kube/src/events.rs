@@ -158,12 +158,18 @@ enum Queued {
     Node(NodeEvent, Timestamp),
 }
 
+/// ◆ The identity of an event. An aggregate is one event, whichever message and container its last occurrence had.
 fn identity(event: &Event) -> Identity {
+    let (mut object, mut message) = (event.object.clone(), event.message.clone());
+    if event.is_aggregate() {
+        object.field_path.clear();
+        message.clear();
+    }
     Identity {
-        object: event.object.clone(),
+        object,
         kind: event.kind,
         reason: event.reason.clone(),
-        message: event.message.clone(),
+        message,
         first_at: event.first_at,
     }
 }
@@ -262,10 +268,9 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn event_names_its_pod_and_container() {
-        let at: Timestamp = "2026-11-28T10:00:00.5Z".parse().unwrap();
-        let event = Event {
+    /// An event about the container `app` of a pod.
+    fn event(message: &str, at: Timestamp) -> Event {
+        Event {
             object: EventObject {
                 kind: EventObjectKind::Pod,
                 uid: PodUid::new("u"),
@@ -275,7 +280,7 @@ mod tests {
             },
             kind: EventType::Warning,
             reason: "BackOff".to_owned(),
-            message: "m".to_owned(),
+            message: message.to_owned(),
             annotations: std::collections::BTreeMap::from([(
                 "starved_resource".to_owned(),
                 "memory".to_owned(),
@@ -283,7 +288,28 @@ mod tests {
             count: 3,
             first_at: at,
             last_at: at,
-        };
+        }
+    }
+
+    #[test]
+    fn aggregate_has_one_identity_whatever_its_last_message() {
+        let at = Timestamp::UNIX_EPOCH;
+        let combined =
+            |message: &str| event(&format!("(combined from similar events): {message}"), at);
+        let (first, mut next) = (combined("port 1"), combined("port 2"));
+        "spec.containers{sidecar}".clone_into(&mut next.object.field_path);
+        assert_eq!(identity(&first), identity(&next));
+        assert_ne!(identity(&first), identity(&event("port 1", at)));
+        assert_ne!(identity(&event("port 1", at)), identity(&event("port 2", at)));
+        // A later aggregate is another event.
+        next.first_at = Timestamp::from_second(1).unwrap();
+        assert_ne!(identity(&first), identity(&next));
+    }
+
+    #[test]
+    fn event_names_its_pod_and_container() {
+        let at: Timestamp = "2026-11-28T10:00:00.5Z".parse().unwrap();
+        let event = event("m", at);
         let object = recorded("n1", &event, Timestamp::from_nanosecond(255).unwrap());
         let annotations = json!({"starved_resource": "memory"});
         let expected = json!({"name": "web.ff", "namespace": "ns", "annotations": annotations});

@@ -95,6 +95,17 @@ pub struct Event {
     pub last_at: Timestamp,
 }
 
+/// The prefix of an aggregate's message.
+const AGGREGATE_PREFIX: &str = "(combined from similar events): ";
+
+impl Event {
+    /// Whether it is an aggregate: it replaces similar events, whose messages, and perhaps containers, differ.
+    #[must_use]
+    pub fn is_aggregate(&self) -> bool {
+        self.message.starts_with(AGGREGATE_PREFIX)
+    }
+}
+
 /// Records events: workers, image pulls and probes all report to it. Clones share it.
 #[derive(Clone)]
 pub(crate) struct EventRecorder {

@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use api::pod::PodUid;
 use jiff::Timestamp;
 
-use super::{Event, EventObject};
+use super::{AGGREGATE_PREFIX, Event, EventObject};
 
 const REMEMBERED: usize = 4096;
 /// The number of different messages that make an aggregate.
@@ -89,7 +89,7 @@ impl Correlator {
             return (event, own);
         }
         similar.messages.remove(0);
-        event.message = format!("(combined from similar events): {}", event.message);
+        event.message.insert_str(0, AGGREGATE_PREFIX);
         (event, key)
     }
 
