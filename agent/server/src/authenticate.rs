@@ -135,7 +135,7 @@ impl TokenReviewer {
                     "kind": "TokenReview",
                     "spec": {"token": token},
                 });
-                let answer = self.client.create(REVIEWS, &request).await;
+                let answer = self.client.review(REVIEWS, &request).await;
                 let answer = answer.map_err(|error| Unauthenticated::Review(error.to_string()))?;
                 let reviewed = reviewed(&answer["status"])?;
                 let now = Instant::now();

@@ -118,7 +118,7 @@ impl AccessReviewer {
                 },
             },
         });
-        let answer = match client.create(REVIEWS, &request).await {
+        let answer = match client.review(REVIEWS, &request).await {
             Ok(answer) => answer,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;

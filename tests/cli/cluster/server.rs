@@ -98,6 +98,21 @@ async fn server_refuses_when_the_api_server_is_away() {
 }
 
 #[tokio::test]
+async fn reviews_are_repeated_if_the_api_server_fails() {
+    let served = Served::new(Joined::new(ApiServer::start()).await).await;
+    let api_server = &served.joined.server;
+    let path = |reviews: &str| reviews.trim_start_matches("POST ").to_owned();
+    api_server.fail(&path(ACCESS_REVIEWS), 2);
+    assert_eq!(served.get("/healthz").await, (200, "ok".to_owned()));
+    assert_eq!(api_server.count(ACCESS_REVIEWS), 3);
+    api_server.fail(&path(TOKEN_REVIEWS), 1);
+    let answer = answered(served.ask("/healthz", None, Some(VISITOR)).await).await;
+    assert_eq!(answer, (200, "ok".to_owned()));
+    assert_eq!(api_server.count(TOKEN_REVIEWS), 2);
+    served.end().await;
+}
+
+#[tokio::test]
 async fn anonymous_clients_are_served_if_configured() {
     let joined = Joined::new(ApiServer::start()).await;
     let config = joined.place.file(

@@ -128,6 +128,21 @@ impl ApiError {
         }
     }
 
+    /// Whether a repetition may soon succeed: the connection broke, or the server failed or is overloaded.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => matches!(code, 429 | 500 | 504),
+            Self::Unreachable(error) => {
+                matches!(error, FetchError::Send(_) | FetchError::Body(_))
+            }
+            Self::TimedOut(_)
+            | Self::Token { .. }
+            | Self::Plugin { .. }
+            | Self::Certificate(_)
+            | Self::Malformed(_) => false,
+        }
+    }
+
     /// The server answered, and will answer the same again: nothing is gained by a repetition.
     #[must_use]
     pub fn is_final(&self) -> bool {
@@ -150,6 +165,15 @@ mod tests {
         let plain = ApiError::refused(502, b"bad gateway\n");
         assert_eq!(plain.to_string(), "the API server answered 502 (): bad gateway");
         assert!(!plain.is_final());
+    }
+
+    #[test]
+    fn overload_and_server_failures_are_transient() {
+        for (code, expected) in [(401, false), (403, false), (429, true), (500, true), (504, true)]
+        {
+            assert_eq!(ApiError::refused(code, b"no").is_transient(), expected, "{code}");
+        }
+        assert!(!ApiError::TimedOut(Duration::from_secs(10)).is_transient());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::counts::{Counter, RequestCounts};
 use super::error::ApiError;
@@ -19,9 +19,17 @@ use super::rate::{Limiter, Rate};
 use super::transport::Transport;
 use super::watch::WatchStream;
 use crate::certificates::validity::Validity;
+use crate::chance::jittered;
 
 /// The default timeout of a request. The server's own timeout is a minute.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The attempts of a review, the first delay, its growth and its jitter.
+///
+/// Source: Kubernetes 1.36, k8s.io/apiserver/pkg/server/options/authentication.go DefaultAuthWebhookRetryBackoff.
+const REVIEW_TRIES: u32 = 5;
+const REVIEW_RETRY: Duration = Duration::from_millis(500);
+const REVIEW_RETRY_GROWTH: f64 = 1.5;
+const REVIEW_RETRY_JITTER: f64 = 0.2;
 /// The maximum size of a response.
 const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
@@ -131,6 +139,25 @@ impl ApiClient {
     /// Creates an object in the collection at a path, or a subresource.
     pub async fn create(&self, path: &str, object: &Value) -> Result<Value, ApiError> {
         self.request(Method::POST, path, &[], Some((JSON, object))).await
+    }
+
+    /// Creates a review of a token or of access. Reviews are not stored, so it repeats them after transient errors.
+    ///
+    /// Source: Kubernetes 1.36, k8s.io/apiserver/pkg/util/webhook/webhook.go WithExponentialBackoff, DefaultShouldRetry.
+    pub async fn review(&self, path: &str, review: &Value) -> Result<Value, ApiError> {
+        let mut wait = REVIEW_RETRY;
+        for _ in 1..REVIEW_TRIES {
+            match self.create(path, review).await {
+                Err(error) if error.is_transient() => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::debug!(path, error, "failed to create a review; will retry");
+                }
+                answer => return answer,
+            }
+            sleep(jittered(wait, REVIEW_RETRY_JITTER)).await;
+            wait = wait.mul_f64(REVIEW_RETRY_GROWTH);
+        }
+        self.create(path, review).await
     }
 
     /// Replaces the object at a path.
