@@ -26,7 +26,7 @@ use crate::observation::pleg::diff::Listing;
 use crate::reporting::measures::{Counted, OrphanedDirs};
 use crate::shared::Shared;
 use crate::storage::drivers::has_volumes;
-use crate::storage::volumes::in_memory;
+use crate::storage::volumes::{PodDirs, in_memory};
 use crate::upkeep::gc::collector::remove_dead;
 use crate::upkeep::logs::links;
 use crate::worker::{self, PodUpdate, WorkItem, rejected};
@@ -44,6 +44,8 @@ pub(super) struct Garbage {
     /// The directories whose volumes drivers are unmounting.
     unmounting: Set<OsString>,
     unmounts: JoinSet<OsString>,
+    /// The removals of the rest of evicted pods.
+    of_evicted: JoinSet<()>,
 }
 
 impl Default for Garbage {
@@ -54,6 +56,7 @@ impl Default for Garbage {
             periodic: false,
             unmounting: Set::new(),
             unmounts: JoinSet::new(),
+            of_evicted: JoinSet::new(),
         }
     }
 }
@@ -150,6 +153,37 @@ impl SyncLoop {
             let (updates, _) = watch::channel(update);
             let work = collect(Arc::clone(&self.shared), pod.clone(), Arc::clone(listing));
             self.start(WorkerState::orphan(pod.clone()), updates, false, Granted::default(), work);
+        }
+        self.collect_evicted(listed);
+    }
+
+    /// Removes the containers, sandboxes and logs of evicted pods that an API server still has: their disk space is needed, and
+    /// controllers do not delete such pods soon (Kubernetes 1.36, pkg/kubelet/pod_workers.go ShouldPodContentBeRemoved). The next
+    /// collection retries failures.
+    fn collect_evicted(&mut self, listed: &RuntimeListing) {
+        let removals = &mut self.garbage.of_evicted;
+        while removals.try_join_next().is_some() {}
+        if !removals.is_empty() {
+            return;
+        }
+        let reports = self.reports.borrow();
+        let ended = self.desired.iter().filter(|pod| has_ended(&reports, pod.uid()));
+        for pod in ended.filter(|pod| is_known_as_evicted(pod)) {
+            let rest = listed.pods.get(pod.uid()).cloned();
+            if rest.as_ref().is_some_and(|(_, listing)| listing.anything_runs()) {
+                continue;
+            }
+            let shared = Arc::clone(&self.shared);
+            let dirs = PodDirs::new(&shared.config, pod.uid(), pod.namespace(), pod.name());
+            removals.spawn(tasks::boxed(async move {
+                let removes_logs = shared.config.remove_logs;
+                if let Some((pod, listing)) = rest {
+                    collect(shared, pod, listing).await;
+                }
+                if removes_logs {
+                    blocking(move || remove_logs(&dirs.logs)).await;
+                }
+            }));
         }
     }
 
@@ -281,6 +315,22 @@ async fn collect(shared: Arc<Shared>, pod: PodRef, listing: Arc<Listing>) {
         }
     }
     tracing::info!(pod = %format_args!("{}/{}", pod.namespace, pod.name), uid = %pod.uid, "removed what was left of pod");
+}
+
+/// Whether an API server has the last status of a pod that the agent evicted, because of pressure or for a critical pod.
+fn is_known_as_evicted(pod: &Pod) -> bool {
+    let status = pod.api().status.as_ref();
+    let reason = status.and_then(|status| status.reason.as_deref());
+    let is_evicted = matches!(reason, Some("Evicted" | "Preempting"));
+    is_evicted && pod.has_ended() && pod.source() == Some("api")
+}
+
+/// Removes the directory of a pod's logs. Blocks on the file system.
+fn remove_logs(logs: &Path) {
+    if let Err(error) = file_tree::remove(logs) {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(path = %logs.display(), error, "failed to remove the logs of an evicted pod");
+    }
 }
 
 /// The names in a directory, except those for which `is_kept` is true.

@@ -314,6 +314,33 @@ async fn dead_containers_of_pods_whose_end_is_known_are_removed() {
     assert_eq!(scene.phases(&["u1", "u2"]), ["Running", "Succeeded"]);
 }
 
+/// A ReplicaSet replaces an evicted pod, but does not delete it.
+#[tokio::test(start_paused = true)]
+async fn rest_of_evicted_pod_is_removed_once_its_end_is_known() {
+    let scene = scene("");
+    scene.fake.write_logs();
+    let logs = scene.root.join("logs/default_pod-u1_u1");
+    let pod = of_source("api", &burstable("u1", "app", json!({})));
+    scene.run_all(std::slice::from_ref(&pod)).await;
+    scene.machine.set(memory_left(50));
+    scene.until_finished("u1").await;
+    scene.machine.set(memory_left(2000));
+    scene.sleep(130).await;
+    assert_eq!(scene.fake.object_counts(), (1, 1), "they are the record of its end");
+    assert!(logs.join("app/0.log").exists());
+    let known = changed(&pod, |api| {
+        let status = api.status.get_or_insert_default();
+        status.phase = Some("Failed".to_owned());
+        status.reason = Some("Evicted".to_owned());
+    });
+    scene.want(&[known]);
+    scene.sleep(130).await;
+    assert_eq!(scene.fake.object_counts(), (0, 0));
+    assert!(!logs.exists());
+    assert_eq!(scene.status("u1"), ("Failed".to_owned(), "Evicted".to_owned()));
+    assert!(!scene.report("u1").removed);
+}
+
 #[tokio::test(start_paused = true)]
 async fn node_under_memory_pressure_rejects_best_effort_pods() {
     let scene =
