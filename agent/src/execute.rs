@@ -18,6 +18,7 @@ use crate::observed::{ContainerId, Observed, ObservedContainer, SandboxId};
 use crate::reporting::events::EventReason;
 use crate::shared::Shared;
 use crate::storage::volumes::PodDirs;
+use tasks::blocking;
 
 mod container;
 mod hook;
@@ -297,7 +298,15 @@ impl Job {
         true
     }
 
+    /// Removes an ended init container after its log: the restart count of an attempt without a predecessor is derived from the
+    /// logs (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go purgeInitContainers).
     async fn remove(&self, id: &ContainerId) {
+        let mut containers = self.observed.containers.iter();
+        let seen = containers.find(|container| container.id == *id);
+        if let Some(log) = seen.and_then(|seen| seen.log_path.clone()) {
+            let dirs = self.dirs.clone();
+            blocking(move || dirs.remove_log(&log)).await;
+        }
         if let Err(error) = self.shared.cri.remove_container(id).await {
             tracing::warn!(pod = %self.pod.full_name(), container = %id, %error, "failed to remove container");
         }

@@ -195,6 +195,31 @@ async fn failed_sandbox_is_retried_and_reported() {
     assert!((20..=32).contains(&running), "{running}");
 }
 
+/// The logs of init containers are removed with them, so that only the first one, which starts in the same sync, counts on.
+#[tokio::test(start_paused = true)]
+async fn init_containers_in_new_sandbox_do_not_count_removed_attempts() {
+    let scene = Scene::new();
+    scene.fake.write_logs();
+    scene.fake.image("init", job(1, 0));
+    let spec = json!({
+        "initContainers": [container("i1", "init"), container("i2", "init")],
+        "containers": [container("app", "app")],
+    });
+    scene.run(&pod_with("u1", spec)).await;
+    let begun = scene.calls().len();
+    scene.fake.end_sandboxes();
+    let restarted = |report: &PodReport| {
+        let mut containers = report.containers.iter();
+        containers.any(|container| container.name == "app" && container.restarts == 1)
+    };
+    scene.until("u1", "restarted", restarted).await;
+    let calls = scene.calls().split_off(begun);
+    let starts: Vec<&String> =
+        calls.iter().filter(|call| call.starts_with("StartContainer")).collect();
+    assert_eq!(starts, ["StartContainer i1/1", "StartContainer i2/0", "StartContainer app/1"]);
+    assert!(scene.root.join("logs/default_pod-u1_u1/i2/0.log").exists());
+}
+
 #[tokio::test(start_paused = true)]
 async fn killed_container_is_restarted_without_event() {
     let scene = Scene::running("app").await;
