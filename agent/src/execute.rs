@@ -345,30 +345,52 @@ pub(crate) fn first_ip(pod: &Pod, shared: &Shared, observed: &Observed) -> Optio
 pub(crate) struct PodStopped {
     /// The successful calls.
     pub(crate) done: Vec<CompletedCall>,
-    /// The errors of failed calls.
+    /// The errors of failed calls, in a kubelet's words.
     pub(crate) errors: Vec<String>,
 }
 
-/// Stops containers according to a plan, then the sandboxes.
+impl PodStopped {
+    /// The errors as a kubelet joins them.
+    pub(crate) fn error(&self) -> String {
+        match self.errors.as_slice() {
+            [error] => error.clone(),
+            errors => format!("[{}]", errors.join(", ")),
+        }
+    }
+}
+
+/// The error of a failed call (Kubernetes 1.36, pkg/kubelet/container/sync_result.go).
+fn kill_error(action: &str, target: &str, error: &CriError) -> String {
+    let message = error.go_text();
+    format!("failed to {action:?} for {target:?} with {action}Error: {message:?}")
+}
+
+/// Stops containers according to a plan, then the sandboxes. A kubelet has one error for all sandboxes, that of the last one.
 pub(crate) async fn stop_pod(killer: &Killer, stop: &Stop, sandboxes: &[SandboxId]) -> PodStopped {
     let failed = killer.kill(stop).await;
     let mut stopped = PodStopped::default();
     for target in &stop.plan.targets {
         match failed.iter().find(|failure| failure.id == target.id) {
-            Some(failure) => stopped
-                .errors
-                .push(format!("failed to stop container {}: {}", failure.name, failure.error)),
+            Some(failure) => {
+                let error = kill_error("KillContainer", &failure.name, &failure.error);
+                stopped.errors.push(error);
+            }
             None => stopped
                 .done
                 .push(CompletedCall::Stop { name: target.name.clone(), id: target.id.clone() }),
         }
     }
+    let mut of_sandboxes = None;
     for id in sandboxes {
         match stop_sandbox(&killer.shared, id).await {
             Ok(()) => stopped.done.push(CompletedCall::StopSandbox(id.clone())),
-            Err(error) => stopped.errors.push(format!("failed to stop sandbox: {error}")),
+            Err(error) => {
+                let uid = killer.pod.uid().as_str();
+                of_sandboxes = Some(kill_error("KillPodSandbox", uid, &error));
+            }
         }
     }
+    stopped.errors.extend(of_sandboxes);
     stopped
 }
 

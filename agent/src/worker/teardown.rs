@@ -95,7 +95,7 @@ impl Worker {
                 tracing::warn!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), %error, "failed to stop pod");
             }
             if !stopped.errors.is_empty() {
-                self.event(None, &EventReason::FailedKillPod(stopped.errors.join(", ")));
+                self.event(None, &EventReason::FailedKillPod(stopped.error()));
                 self.retry_termination(&observed).await;
                 done.clear();
                 continue;

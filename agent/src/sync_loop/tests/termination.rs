@@ -144,3 +144,25 @@ async fn missing_sandbox_counts_as_stopped() {
     scene.remove_all().await;
     assert!(!drain(&mut events).any(|event| event.message.contains("no such sandbox")));
 }
+
+const CONTAINER_STUCK: &str = "failed to \"KillContainer\" for \"app\" with KillContainerError: \"rpc error: code = Unknown desc = stuck\"";
+const SANDBOX_STUCK: &str = "failed to \"KillPodSandbox\" for \"u1\" with KillPodSandboxError: \"rpc error: code = Unknown desc = stuck\"";
+
+#[rstest]
+#[case::container(&["StopContainer"], CONTAINER_STUCK.to_owned())]
+#[case::sandbox(&["StopPodSandbox"], SANDBOX_STUCK.to_owned())]
+#[case::both(&["StopContainer", "StopPodSandbox"], format!("[{CONTAINER_STUCK}, {SANDBOX_STUCK}]"))]
+#[tokio::test(start_paused = true)]
+async fn failed_stop_is_an_event_in_the_words_of_a_kubelet(
+    #[case] calls: &[&'static str],
+    #[case] expected: String,
+) {
+    let scene = Scene::running("app").await;
+    let mut events = scene.agent().events();
+    for call in calls.iter().copied() {
+        scene.fake.fail(call, 1, crate::cri::Code::Unknown, "stuck");
+    }
+    scene.remove_all().await;
+    let event = drain(&mut events).find(|event| event.reason == "FailedKillPod").unwrap();
+    assert_eq!(event.message, format!("error killing pod: {expected}"));
+}
