@@ -243,7 +243,7 @@ impl Job {
         };
         let quota = self.shared.enforces_cpu_quota(&self.pod);
         cgroups.ensure(&self.pod, has_sandbox, quota).await.map_err(|error| {
-            const REASON: &str = "FailedToCreatePodContainer";
+            const REASON: &str = "FailedCreatePodContainer";
             let message = format!("unable to ensure pod container exists: {error}");
             let events = &self.shared.events;
             events.record_text(&self.pod, None, EventType::Warning, REASON, &message);

@@ -59,7 +59,7 @@ async fn sandbox_waits_for_the_cgroup() {
     scene.want(&[pod("u1", "app", "Always")]);
     scene.sleep(60).await;
     assert!(scene.times("RunPodSandbox").is_empty());
-    let event = drain(&mut events).find(|event| event.reason == "FailedToCreatePodContainer");
+    let event = drain(&mut events).find(|event| event.reason == "FailedCreatePodContainer");
     let message = event.unwrap().message;
     assert!(message.starts_with("unable to ensure pod container exists: "), "{message}");
     cgroups.fail_creation(None);
