@@ -202,13 +202,15 @@ impl SyncLoop {
         self.resizes.used = self.used();
     }
 
-    /// The decision on a pod's resize; `None` if it has none.
+    /// The decision on a pod's resize; `None` if it has none. As for a new pod, the node's current properties count, such as its
+    /// pressure (Kubernetes 1.36, pkg/kubelet/allocation/allocation_manager.go canAdmitPod).
     fn decide(&self, uid: &PodUid) -> Option<Decision> {
         let entry = self.entries.get(uid)?;
         let desired = entry.state.desired.as_ref()?;
         let allocated = entry.granted.in_place.as_ref()?;
         let (shared, admitted) = (&self.shared, self.entries.admitted());
-        let decision = decide(desired, allocated, admitted, &shared.node_info, &shared.node);
+        let node_info = shared.current_node_info();
+        let decision = decide(desired, allocated, admitted, &node_info, &shared.node);
         Some(match (&decision, shared.managers.forbids_resize(allocated, desired)) {
             (Decision::Granted | Decision::Deferred(_), Some(why)) => Decision::Infeasible(why),
             (_, Some(_) | None) => decision,

@@ -366,6 +366,35 @@ async fn node_under_memory_pressure_rejects_best_effort_pods() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn resize_is_deferred_until_pressure_has_ended() {
+    let scene = scene("evictionHard: {pid.available: '100'}");
+    let requesting = |cpu: &str| {
+        let requests = json!({"requests": {"cpu": cpu}});
+        let app = container_with("app", "one", "resources", requests);
+        pod_with("u1", json!({"containers": [app]}))
+    };
+    let other = burstable("u2", "app", json!({}));
+    scene.run_all(&[requesting("1m"), other.clone()]).await;
+    let processes = Some(ProcessIds { limit: 1000, running: 950 });
+    scene.machine.set(|numbers| numbers.processes = processes);
+    scene.until_finished("u2").await;
+    // The condition stays for the transition period.
+    scene.machine.set(|numbers| *numbers = Numbers::default());
+    scene.want(&[requesting("2m"), other]);
+    let pending = |report: &PodReport| {
+        let mut conditions = report.status.conditions.iter().flatten();
+        conditions.find(|condition| condition.type_ == "PodResizePending").cloned()
+    };
+    scene.until("u1", "deferred", |report| pending(report).is_some()).await;
+    let condition = pending(&scene.report("u1")).unwrap();
+    assert_eq!(condition.reason.as_deref(), Some("Deferred"));
+    assert_eq!(condition.message.as_deref(), Some("The node had condition: [PIDPressure]. "));
+    scene.until("u1", "granted", |report| pending(report).is_none()).await;
+    assert_eq!(scene.agent().view().pressure().conditions(), [""; 0]);
+    assert_eq!(scene.phases(&["u1"]), ["Running"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn unknown_memory_capacity_leaves_other_signals() {
     let scene = scene("evictionHard: {memory.available: 7Ei, pid.available: '100'}");
     scene.machine.set(|numbers| numbers.memory = None);
