@@ -143,7 +143,8 @@ impl SyncLoop {
         // Comes first, because a pod that is being collected has a worker, and then its logs would stay.
         self.remove_orphaned_logs(listed).await;
         if let Some(links) = self.shared.config.container_logs_dir.clone() {
-            blocking(move || links::remove_dangling(&links)).await;
+            let live = live_containers(listed);
+            blocking(move || links::remove_dangling(&links, &live)).await;
         }
         let config = &self.shared.config;
         let has_worker = |uid: &PodUid| self.entries.get(uid).is_some();
@@ -315,6 +316,13 @@ async fn collect(shared: Arc<Shared>, pod: PodRef, listing: Arc<Listing>) {
         }
     }
     tracing::info!(pod = %format_args!("{}/{}", pod.namespace, pod.name), uid = %pod.uid, "removed what was left of pod");
+}
+
+/// The ids of the containers that have not exited.
+fn live_containers(listed: &RuntimeListing) -> Set<String> {
+    let containers = listed.pods.values().flat_map(|(_, listing)| listing.containers());
+    let live = containers.filter(|(.., state)| *state != ListedState::Exited);
+    live.map(|(id, ..)| id.to_string()).collect()
 }
 
 /// Whether an API server has the last status of a pod that the agent evicted, because of pressure or for a critical pod.

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use api::pod::Pod;
+use compact::Set;
 
 use crate::observed::ContainerId;
 
@@ -43,8 +44,10 @@ pub(crate) fn make(directory: &Path, name: &OsString, log: &Path) -> io::Result<
     }
 }
 
-/// Removes the links whose logs no longer exist. Other files are kept. Blocks on the file system.
-pub(crate) fn remove_dangling(directory: &Path) {
+/// Removes the links whose logs no longer exist. Other files are kept, and the links of the containers in `live`, which have not
+/// exited: the log of such a container is missing only until the runtime reopens it, during a rotation or after another program
+/// removed it (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_gc.go evictPodLogsDirectories). Blocks on the file system.
+pub(crate) fn remove_dangling(directory: &Path, live: &Set<String>) {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return,
@@ -55,12 +58,20 @@ pub(crate) fn remove_dangling(directory: &Path) {
     };
     let is_link = |entry: &DirEntry| entry.file_type().is_ok_and(|it| it.is_symlink());
     let links = entries.flatten().filter(is_link);
-    let dangling = links.map(|entry| entry.path()).filter(|link| is_gone(link));
+    let links = links.map(|entry| entry.path());
+    let dangling =
+        links.filter(|link| is_gone(link) && id_of(link).is_none_or(|id| !live.contains(id)));
     for link in dangling.collect::<Vec<PathBuf>>() {
         if let Err(error) = std::fs::remove_file(&link) {
             tracing::warn!(link = %link.display(), %error, "failed to remove dangling log link");
         }
     }
+}
+
+/// The container's id in the name of a link; cut if the name was too long.
+fn id_of(link: &Path) -> Option<&str> {
+    let name = link.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
+    Some(name.rsplit_once('-')?.1)
 }
 
 fn is_gone(link: &Path) -> bool {

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::time::Duration;
 
+use compact::Set;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::json;
 use tempfile::TempDir;
@@ -85,10 +86,13 @@ fn log_links_are_created_and_removed_with_logs() {
     links::make(&links, &name, &log).unwrap();
     assert_eq!(fs::read_to_string(links.join(&name)).unwrap(), "text");
     fs::write(links.join("mine.log"), "").unwrap();
-    links::remove_dangling(&links);
+    let (ended, runs) = (Set::default(), Set::from(["abc".to_owned()]));
+    links::remove_dangling(&links, &ended);
     assert!(links.join(&name).is_symlink());
     fs::remove_file(&log).unwrap();
-    links::remove_dangling(&links);
+    links::remove_dangling(&links, &runs);
+    assert!(links.join(&name).is_symlink(), "the runtime reopens the log of a running container");
+    links::remove_dangling(&links, &ended);
     let left: Vec<_> =
         fs::read_dir(&links).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["mine.log"], "what is no link stays");
