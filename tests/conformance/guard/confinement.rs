@@ -120,6 +120,28 @@ async fn file_modes_ignore_umask_of_daemon() {
     assert_eq!(record.permissions().mode() & 0o777, 0o600);
 }
 
+/// Behind a link, a later mount could hide the paths to mask from the runtime, but not `/proc` from the container: `/dev` covers the
+/// link in it, which led to `/x`.
+#[rstest]
+#[case::proc("proc", |l: Layer| l.symlink("proc", "/x"))]
+#[case::proc_below_dev("proc", |l: Layer| l.symlink("proc", "/dev/link").symlink("dev/link", "/x"))]
+#[case::sys("sys", |l: Layer| l.symlink("sys", "/x"))]
+#[tokio::test]
+async fn create_rejects_links_in_place_of_proc_and_sys(
+    #[case] name: &str,
+    #[case] make: fn(Layer) -> Layer,
+) {
+    const IMAGE: &str = "example.com/linked-proc:1";
+    harness::needs!(Namespaces);
+    let layer = make(Layer::new().directory("x", 0o755));
+    let (runtime, _place) =
+        with_image(Runtime::with(), IMAGE, with_programs(layer, &["/bin/sh"])).await;
+    let pod = runtime.pod("p").await.unwrap();
+    let config = of_image(pod.script("c", "echo reached"), IMAGE);
+    let reason = format!("failed to mount /{name}: it is a symbolic link in the image");
+    rejected(pod.create(config).await, Code::InvalidArgument, &reason);
+}
+
 /// A container could get a descriptor of the program that all keepers run (CVE-2019-5736).
 #[tokio::test]
 async fn keeper_program_is_read_only() {

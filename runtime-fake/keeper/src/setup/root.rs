@@ -17,7 +17,7 @@ use std::{
 };
 
 use rustix::{
-    fs::FileType,
+    fs::{AtFlags, FileType},
     io::Errno,
     mount::{MountAttrFlags, MountPropagationFlags, mount_change},
 };
@@ -26,7 +26,7 @@ use accounts::Accounts;
 use idmap::IdMapper;
 
 use crate::contract::plan::{IsolationMode, LaunchPlan, Pids, RootPlan};
-use crate::kernel::failure::{Context as _, Step};
+use crate::kernel::failure::{Context as _, Failure, FailureKind, Step};
 use crate::kernel::mount::{
     QUIET, attach, clone_mount, clone_tree, labelled, new_mount, new_proc, open_dir, pivot,
 };
@@ -225,7 +225,7 @@ fn system_mounts(
         None => new_proc().or_else(|_| clone_tree(Path::new("/proc"), true)),
     };
     let proc = proc.context("make the container's /proc")?;
-    attach(proc.as_fd(), root.directory(Path::new("/proc"))?.as_fd()).context("mount /proc")?;
+    attach(proc.as_fd(), own_directory(root, "proc")?.as_fd()).context("mount /proc")?;
 
     let dev = new_mount(
         "tmpfs",
@@ -273,8 +273,21 @@ fn system_mounts(
             tree
         }
     };
-    attach(sysfs.as_fd(), root.directory(Path::new("/sys"))?.as_fd()).context("mount /sys")?;
+    attach(sysfs.as_fd(), own_directory(root, "sys")?.as_fd()).context("mount /sys")?;
     cgroups::mount(root, plan.cgroup.as_ref().map(|cgroup| &cgroup.path), plan.privileged)
+}
+
+/// The mount point of one of the kernel's file systems, directly below the root. A link could lead below a later mount, such as
+/// `/dev`: then the paths to mask would lead elsewhere, and the file system would stay unmasked (as in CVE-2019-19921).
+fn own_directory(root: &Root, name: &str) -> Step<OwnedFd> {
+    let found = rustix::fs::statat(root.fd(), name, AtFlags::SYMLINK_NOFOLLOW);
+    if found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink) {
+        let message = format!(
+            "failed to mount /{name}: it is a symbolic link in the image: make it a directory, or leave it out"
+        );
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
+    root.directory(&Path::new("/").join(name))
 }
 
 fn protect(plan: &LaunchPlan, root: &Root) -> Step {
