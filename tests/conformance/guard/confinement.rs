@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use cri::v1::{Int64Value, Mount};
+use cri::v1::{Int64Value, Mount, NamespaceMode, PodSandboxConfig};
 use harness::Client;
 
 use crate::restarts::recovery::keepers;
@@ -80,8 +80,11 @@ impl Bare {
     }
 
     async fn pod(&self) -> Pod {
+        self.pod_of(fixture::sandbox("p")).await
+    }
+
+    async fn pod_of(&self, mut config: PodSandboxConfig) -> Pod {
         self.client.pull(&fixture::image()).await.unwrap();
-        let mut config = fixture::sandbox("p");
         config.log_directory = self.root.path().join("logs").display().to_string();
         Pod::run(&self.client, config).await.unwrap()
     }
@@ -103,6 +106,26 @@ async fn container_does_not_see_state_directory() {
     let state = runtime.root.path().join("state");
     let script = format!("ls -A {}; echo done", state.display());
     let seen = pod.output(pod.script("c", &script)).await.unwrap();
+    assert_eq!(trimmed(&seen), "done");
+}
+
+/// A script for [`Bare`]: a mount namespace whose mounts are shared, as the host's are with systemd.
+const WITH_SHARED_MOUNTS: &str = "exec unshare --mount --propagation shared \"$@\"";
+
+/// Later mounts of the host would appear in the container, for example below `/sys` of the host, and would be writable.
+#[rstest]
+#[case::own_network(NamespaceMode::Pod)]
+#[case::network_of_the_host(NamespaceMode::Node)]
+#[tokio::test]
+async fn container_receives_no_mounts_of_the_host(#[case] network: NamespaceMode) {
+    harness::needs!(HostMounts);
+    let runtime = Bare::start(WITH_SHARED_MOUNTS);
+    let mut config = fixture::sandbox("p");
+    config.hostname.clear();
+    fixture::pod_namespaces(&mut config).network = network.into();
+    let pod = runtime.pod_of(config).await;
+    let script = "grep -E ' (shared|master):' /proc/self/mountinfo; echo done";
+    let seen = pod.output(pod.script("c", script)).await.unwrap();
     assert_eq!(trimmed(&seen), "done");
 }
 

@@ -19,7 +19,7 @@ use rustix::{
 
 use crate::kernel::failure::{Context as _, Step};
 use crate::kernel::secure_join::Root;
-use crate::kernel::sys::unshare;
+use crate::kernel::sys::{set_propagation, unshare};
 
 /// Makes an empty root for this process, which must be in a new mount namespace.
 pub(crate) fn enter_nothing() -> Step {
@@ -54,6 +54,15 @@ pub(crate) fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Errno>
         path,
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | recursive,
     )
+}
+
+/// [`clone_tree`] without propagation. Otherwise later mounts of the host would appear in the container, and would be writable
+/// even below a clone that was made read-only.
+pub(crate) fn clone_private(path: &Path, recursive: bool) -> Result<OwnedFd, Errno> {
+    let tree = clone_tree(path, recursive)?;
+    set_propagation(tree.as_fd(), libc::MS_PRIVATE)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(tree)
 }
 
 /// [`clone_tree`] of an open mount.

@@ -28,7 +28,7 @@ use idmap::IdMapper;
 use crate::contract::plan::{IsolationMode, LaunchPlan, Pids, RootPlan};
 use crate::kernel::failure::{Context as _, Failure, FailureKind, Step};
 use crate::kernel::mount::{
-    QUIET, attach, clone_mount, clone_tree, labelled, new_mount, new_proc, open_dir, pivot,
+    QUIET, attach, clone_mount, clone_private, labelled, new_mount, new_proc, open_dir, pivot,
 };
 use crate::kernel::secure_join::Root;
 use crate::kernel::sys;
@@ -108,9 +108,9 @@ fn outside(
         }
     }
     let shm = match shm {
-        Some(path) => Some(clone_tree(path, false).context("share the pod's /dev/shm")?),
+        Some(path) => Some(clone_private(path, false).context("share the pod's /dev/shm")?),
         None if plan.host_ipc => {
-            Some(clone_tree(Path::new("/dev/shm"), false).context("share the host's /dev/shm")?)
+            Some(clone_private(Path::new("/dev/shm"), false).context("share the host's /dev/shm")?)
         }
         None => None,
     };
@@ -205,7 +205,7 @@ fn make_root(plan: &LaunchPlan, at: &Path, ids: Option<&IdMapper<'_>>) -> Step<V
             if let Some(label) = label(plan) {
                 lsm::relabel(at, label).context("label the copy of the image")?;
             }
-            let tree = clone_tree(at, false).context(what)?;
+            let tree = clone_private(at, false).context(what)?;
             attach(tree.as_fd(), open_dir(at).context(what)?.as_fd()).context(what)
         }
     }?;
@@ -221,8 +221,8 @@ fn system_mounts(
     let shares = matches!(plan.pids, Pids::Pod | Pids::Target { .. });
     let proc = match proc {
         Some(proc) => Ok(proc),
-        None if shares => clone_tree(Path::new("/proc"), true),
-        None => new_proc().or_else(|_| clone_tree(Path::new("/proc"), true)),
+        None if shares => clone_private(Path::new("/proc"), true),
+        None => new_proc().or_else(|_| clone_private(Path::new("/proc"), true)),
     };
     let proc = proc.context("make the container's /proc")?;
     attach(proc.as_fd(), own_directory(root, "proc")?.as_fd()).context("mount /proc")?;
@@ -266,7 +266,7 @@ fn system_mounts(
         Ok(sysfs) => sysfs,
         // Only the owner of a network namespace may mount a sysfs that shows it.
         Err(_) => {
-            let tree = clone_tree(Path::new("/sys"), true).context("share the host's /sys")?;
+            let tree = clone_private(Path::new("/sys"), true).context("share the host's /sys")?;
             if !plan.privileged {
                 sys::set_read_only(tree.as_fd(), true).context("make /sys read-only")?;
             }
@@ -301,7 +301,7 @@ fn protect(plan: &LaunchPlan, root: &Root) -> Step {
         let directory = FileType::from_raw_mode(rustix::fs::fstat(&target).context(&what)?.st_mode)
             == FileType::Directory;
         let empty = match &nothing {
-            _ if !directory => clone_tree(Path::new("/dev/null"), false),
+            _ if !directory => clone_private(Path::new("/dev/null"), false),
             Some(nothing) => clone_mount(nothing.as_fd(), false),
             None => new_mount(
                 "tmpfs",

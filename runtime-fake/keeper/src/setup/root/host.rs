@@ -13,7 +13,7 @@ use rustix::{fs::Mode, io::Errno, mount::MountAttrFlags};
 
 use crate::contract::plan::IsolationMode;
 use crate::kernel::failure::{Context as _, Step};
-use crate::kernel::mount::{attach, clone_tree, labelled, new_mount, open_dir};
+use crate::kernel::mount::{attach, clone_private, labelled, new_mount, open_dir};
 use crate::kernel::sys;
 use crate::setup::root::{idmap::IdMapper, overlay};
 
@@ -146,7 +146,7 @@ impl Target<'_> {
         rustix::fs::mkdir(&layer, Mode::from_raw_mode(0o755)).context(&what)?;
         self.make_layer(&layer).context(&what)?;
         if self.overlay(&path, &layer, &target).is_err() {
-            let tree = clone_tree(Path::new(&path), true).context(&what)?;
+            let tree = clone_private(Path::new(&path), true).context(&what)?;
             sys::set_read_only(tree.as_fd(), true).context(&what)?;
             attach(tree.as_fd(), open_dir(&target).context(&what)?.as_fd()).context(&what)?;
         }
