@@ -129,6 +129,25 @@ async fn container_receives_no_mounts_of_the_host(#[case] network: NamespaceMode
     assert_eq!(trimmed(&seen), "done");
 }
 
+/// A script for [`Bare`]: a file system below `/sys`, like debugfs.
+const WITH_MOUNT_BELOW_SYS: &str = r#"exec unshare --mount sh -c '
+    mount -t tmpfs none /sys/kernel && : > /sys/kernel/secret && exec "$@"' sh "$@""#;
+
+#[rstest]
+#[case::own_network(NamespaceMode::Pod)]
+#[case::network_of_the_host(NamespaceMode::Node)]
+#[tokio::test]
+async fn container_sees_no_mounts_below_sys_of_the_host(#[case] network: NamespaceMode) {
+    harness::needs!(HostMounts);
+    let runtime = Bare::start(WITH_MOUNT_BELOW_SYS);
+    let mut config = fixture::sandbox("p");
+    config.hostname.clear();
+    fixture::pod_namespaces(&mut config).network = network.into();
+    let pod = runtime.pod_of(config).await;
+    let script = "[ -d /sys/class/net ] && echo sys; [ -e /sys/kernel/secret ] || echo hidden";
+    assert_eq!(pod.output(pod.script("c", script)).await.unwrap(), "sys\nhidden\n");
+}
+
 #[tokio::test]
 async fn file_modes_ignore_umask_of_daemon() {
     use std::os::unix::fs::PermissionsExt as _;

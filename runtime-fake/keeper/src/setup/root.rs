@@ -266,7 +266,12 @@ fn system_mounts(
         Ok(sysfs) => sysfs,
         // Only the owner of a network namespace may mount a sysfs that shows it.
         Err(_) => {
-            let tree = clone_private(Path::new("/sys"), true).context("share the host's /sys")?;
+            let of_host = Path::new("/sys");
+            // Without the mounts below it, such as debugfs and tracefs, which only root of the host may read. In a user namespace the
+            // kernel does not permit that, and root is an ordinary user of the host.
+            let tree = clone_private(of_host, plan.privileged);
+            let tree = tree.or_else(|_| clone_private(of_host, true));
+            let tree = tree.context("share the host's /sys")?;
             if !plan.privileged {
                 sys::set_read_only(tree.as_fd(), true).context("make /sys read-only")?;
             }
