@@ -20,6 +20,7 @@ use crate::commands::servers::{agent, kubelet, proxy, registry, runtime};
 use crate::commands::shell;
 use crate::commands::streams::{attach, cp, debug, exec, logs, port_forward};
 
+mod boolean_flags;
 #[cfg(test)]
 mod documents;
 mod first_argument;
@@ -165,6 +166,13 @@ impl Command {
 }
 
 impl Cli {
+    /// The arguments in a form that clap parses: kubectl and crictl accept more forms.
+    fn rewritten(arguments: Vec<OsString>) -> Vec<OsString> {
+        let mut definition = Self::command();
+        let arguments = first_argument::separate(arguments, &mut definition);
+        boolean_flags::without_values(arguments, &mut definition)
+    }
+
     /// Parses the command line of this process; exits with a message if it is invalid.
     pub(crate) fn read() -> Self {
         // Exits if a shell requests completions.
@@ -173,7 +181,7 @@ impl Cli {
         let is_kubelet = arguments.get(1).is_some_and(|word| word == "kubelet");
         let arguments = match is_kubelet {
             true => kubelet::with_hyphens(arguments),
-            false => first_argument::separate(arguments, &mut Self::command()),
+            false => Self::rewritten(arguments),
         };
         Self::try_parse_from(arguments).unwrap_or_else(|error| {
             // A kubelet exits with the same code for all errors.

@@ -137,6 +137,7 @@ shop cart 2/2 Running 0 AGE
         (&["svc/web", "deploy/web", "-o", "name"], "service/web\ndeployment.apps/web\n"),
         (&["pods", "-L", "tier", "-l", "tier=back", "--no-headers", "-o", "name"], "pod/bad\n"),
         (&["deploy/web", "-o", "jsonpath={.status.readyReplicas}"], "2"),
+        (&["cm", "settings", "--no-headers=true", "--show-labels=false"], "settings 1 AGE\n"),
         (
             &[
                 "cm,svc",

@@ -2,6 +2,7 @@
 //! command or a flag that does not exist.
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -128,7 +129,7 @@ fn rejection(words: &[String], inline: bool) -> Option<String> {
         None | Some("__keeper" | "__egress") => return None,
         Some(_) => {}
     }
-    match Cli::try_parse_from(words) {
+    match Cli::try_parse_from(Cli::rewritten(words.iter().map(OsString::from).collect())) {
         Ok(mut cli) => {
             let flag = cli.command.inherit(&cli.client).err()?;
             Some(format!("{flag} has no effect before this command"))
