@@ -153,6 +153,15 @@ async fn exec_and_describe_take_objects() {
     let described = out(&place, &["describe", "deploy/web"]).await;
     let names = described.lines().filter(|line| line.starts_with("Name:"));
     assert_eq!(names.count(), 2, "{described}");
+    let pods = ["describe", "pods", "-l", "app=web"];
+    let of_kind: &[&[&str]] = &[&["describe", "deployment", "web"], &pods];
+    for args in of_kind {
+        assert_eq!(out(&place, args).await.matches("\nContainers:").count(), 2, "{args:?}");
+    }
+    let every = out(&place, &["describe", "pods"]).await;
+    assert!(every.contains("Name:             old-"), "{every}");
+    let both = place.crib(&["describe", "web", "-l", "app=web"]).await.exits(2);
+    assert_eq!(both.err, "crib: name cannot be provided when a selector is specified\n");
     let none = place.crib(&["describe", "-l", "app=none"]).await.exits(0);
     assert_eq!(none.err, "crib: no resources found in default namespace\n");
     assert_eq!(

@@ -168,6 +168,12 @@ fn resources(word: &str, objects: &[&Value]) -> Result<Vec<Resource>, String> {
         .ok_or_else(|| format!("the server doesn't have a resource type {word:?}"))
 }
 
+/// The kind that a word names, if it names one kind only; considers the kinds with their own columns.
+pub(crate) fn single(word: &str) -> Option<Resource> {
+    let [resource] = <[Resource; 1]>::try_from(resources(word, &[]).ok()?).ok()?;
+    Some(resource)
+}
+
 /// The kinds in a list such as `pods,svc`, without duplicates.
 fn list(words: &str, objects: &[&Value]) -> Result<Vec<Resource>, String> {
     let mut all = Vec::new();

@@ -4,7 +4,7 @@ use crib_base::run_socket::Request;
 use serde_json::Value;
 
 use crate::client::{CallError, Cri};
-use crate::objects::kinds::{RequestedObjects, Resource, requested};
+use crate::objects::kinds::{self, Resource};
 use crate::objects::metadata;
 use crate::objects::selectors::Labels;
 use crate::objects::workload_pods::{Best, pods_of, sort};
@@ -40,10 +40,7 @@ impl<'t> ObjectName<'t> {
     /// Parses an argument that names an object other than a pod.
     pub(crate) fn parse(text: &'t str) -> Option<Self> {
         let (kind, rest) = text.split_once('/')?;
-        let Ok(RequestedObjects::Lists(kinds)) = requested(&[kind.to_owned()], &[]) else {
-            return None;
-        };
-        let [resource] = <[Resource; 1]>::try_from(kinds).ok()?;
+        let resource = kinds::single(kind)?;
         let (namespace, name) = match rest.split_once('/') {
             Some((namespace, name)) => (Some(namespace), name),
             None => (None, rest),

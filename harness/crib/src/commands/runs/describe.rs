@@ -13,6 +13,7 @@ use crate::client::find::in_runs::{ObjectName, with_labels};
 use crate::client::output::{Document, print, print_value};
 use crate::client::status::escaped;
 use crate::client::{CallError, Connection, Cri, completion, each, find, with_codes};
+use crate::objects::kinds;
 use crate::objects::selectors::Labels;
 use crate::objects::workload_pods::Best;
 
@@ -30,6 +31,7 @@ mod volume;
 Examples:
   crib describe web
   crib describe pod/shop/web --run first
+  crib describe pods
   crib describe deploy/web
   crib describe -l app=web
   crib describe web -o json | jq '.pods[].events'
@@ -37,18 +39,14 @@ Examples:
 The information about a pod of `crib run` comes from the agent of the run. The information about any other pod comes from \
 the runtime."))]
 pub(crate) struct DescribeArgs {
-    /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes; or objects that have pods: deploy/web, job/migrate, svc/web
-    #[arg(
-        required_unless_present = "selector",
-        conflicts_with = "selector",
-        value_name = "POD",
-        add = completion::pods()
-    )]
+    /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes; or objects that have pods: deploy/web, job/migrate, svc/web; or a
+    /// kind followed by names: `pod web`; or all pods of the namespace: `pods`
+    #[arg(required_unless_present = "selector", value_name = "POD", add = completion::pods())]
     pods: Vec<String>,
     /// Select pods of `crib run` by labels: `app=web,tier!=db`
     #[arg(short = 'l', long)]
     selector: Option<Labels>,
-    /// Namespace of the pods [default: any; with -l: the namespace default]
+    /// Namespace of the pods [default: any; with -l or `pods`: the namespace default]
     #[arg(short, long)]
     namespace: Option<String>,
     /// Output format; json and yaml print Kubernetes API objects
@@ -99,9 +97,20 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
     for cri in &all {
         known.extend(of_agent(cri)?);
     }
+    let has_pod = |name: &str| {
+        known.iter().any(|known| known.answer.pod.metadata.name.as_deref() == Some(name))
+    };
+    let (labels, names) = match (args.selector.clone(), requested(&args.pods, has_pod)) {
+        (labels, Requested::AllPods) => (Some(labels.unwrap_or_default()), Vec::new()),
+        (Some(_), Requested::Named(names)) if !names.is_empty() => {
+            let problem = "name cannot be provided when a selector is specified";
+            return Err(CallError::Usage(problem.to_owned()));
+        }
+        (labels, Requested::Named(names)) => (labels, names),
+    };
     let mut described = All::default();
     let namespace = args.namespace.as_deref();
-    if let Some(labels) = &args.selector {
+    if let Some(labels) = &labels {
         let namespace = namespace.unwrap_or("default");
         let pods = with_labels(&all, labels, namespace, Best::ToConnect)?;
         if pods.is_empty() {
@@ -109,7 +118,7 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
         }
         described.pods.extend(pods.iter().filter_map(|pod| with_uid(&known, pod.uid())));
     }
-    let exit = each(&args.pods, async |text: &String| {
+    let exit = each(&names, async |text: &String| {
         match ObjectName::parse(text) {
             Some(object) => {
                 let pods = object.pods(&all, namespace, Best::ToConnect)?.pods;
@@ -129,6 +138,31 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
         Form::Yaml => print_value(&document(&described)?, Document::Yaml)?,
     }
     exit
+}
+
+/// What the arguments name.
+#[derive(Debug, PartialEq, Eq)]
+enum Requested {
+    /// All pods of a namespace: `pods`.
+    AllPods,
+    /// Pods and other objects, one per argument: `web`, `deploy/web`.
+    Named(Vec<String>),
+}
+
+/// Parses the arguments. As with kubectl, names can follow a kind: `pod web`. A pod whose name is a kind takes precedence.
+fn requested(words: &[String], has_pod: impl Fn(&str) -> bool) -> Requested {
+    let named = || Requested::Named(words.to_vec());
+    let Some((first, names)) = words.split_first().filter(|(first, _)| !has_pod(first)) else {
+        return named();
+    };
+    match (kinds::single(first), names) {
+        (Some(kind), []) if kind.kind == "Pod" => Requested::AllPods,
+        (Some(_), []) | (None, _) => named(),
+        (Some(kind), names) => {
+            let with_kind = |name: &String| format!("{}/{name}", kind.singular());
+            Requested::Named(names.iter().map(with_kind).collect())
+        }
+    }
 }
 
 /// The pods that the agent of a runtime's `crib run` reports, if there is a run.
@@ -238,6 +272,25 @@ mod tests {
         answer.pod.metadata.namespace = Some(namespace.to_owned());
         answer.pod.metadata.name = Some(name.to_owned());
         Known { choice: choice.to_owned(), answer }
+    }
+
+    #[rstest]
+    #[case::names("web shop/db", Some("web shop/db"))]
+    #[case::kind("pod web shop/db", Some("pod/web pod/shop/db"))]
+    #[case::short_kind("deploy web", Some("deployment/web"))]
+    #[case::all("po", None)]
+    #[case::all_of_kind("pods", None)]
+    #[case::slash("pod/web job/migrate", Some("pod/web job/migrate"))]
+    #[case::pod_with_name_of_kind("job web", Some("job web"))]
+    #[case::kind_without_name("deploy", Some("deploy"))]
+    #[case::nothing("", Some(""))]
+    fn names_may_follow_a_kind(#[case] line: &str, #[case] expected: Option<&str>) {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let expected = match expected {
+            Some(names) => Requested::Named(names.split_whitespace().map(str::to_owned).collect()),
+            None => Requested::AllPods,
+        };
+        assert_eq!(requested(&words, |name| name == "job"), expected);
     }
 
     #[rstest]
