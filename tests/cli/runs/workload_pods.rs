@@ -148,6 +148,16 @@ async fn exec_and_describe_take_objects() {
     assert!(host.starts_with("web-"), "{host}");
     let ended = place.crib(&["exec", "svc/web", "-c", "side", "--", "hostname"]).await.exits(0);
     assert_eq!(ended.err, "");
+    let kubectl = ["exec", "--stdin=false", "-n", "default", "annotated", "--", "hostname"];
+    assert_eq!(out(&place, &kubectl).await, "annotated\n");
+    let elsewhere = ["exec", "annotated", "-n", "shop", "--", "hostname"];
+    place.crib(&elsewhere).await.exits(1).err_has("not found");
+    place
+        .crib(&["cp", "-n", "shop", "annotated:/etc/hosts", "-"])
+        .await
+        .exits(1)
+        .err_has("not found");
+    place.crib(&["attach", "-n", "shop", "deploy/web"]).await.exits(1).err_has("not found");
     let ended = place.crib(&["exec", "job/migrate", "hostname"]).await.exits(1);
     assert!(!ended.err.is_empty());
     let described = out(&place, &["describe", "deploy/web"]).await;

@@ -77,7 +77,8 @@ fn is_boolean(flag: &Arg) -> bool {
     matches!(flag.get_action(), ArgAction::SetTrue)
 }
 
-fn is_called(flag: &Arg, name: &str) -> bool {
+/// Whether this is the name of a long flag, or an alias of it.
+pub(super) fn is_called(flag: &Arg, name: &str) -> bool {
     let aliases = flag.get_all_aliases().unwrap_or_default();
     flag.get_long() == Some(name) || aliases.contains(&name)
 }

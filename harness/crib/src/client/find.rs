@@ -102,10 +102,11 @@ pub(crate) async fn container_of<'a>(
     all: &'a [Cri],
     text: &str,
     container: &ContainerNameArgs,
+    namespace: Option<&str>,
     best: Best,
 ) -> Result<SelectedContainer<'a>, CallError> {
     let search = Search::new(all).await?;
-    search.container(text, container.container_name.as_deref(), None, best)
+    search.container(text, container.container_name.as_deref(), namespace, best)
 }
 
 impl<'a> Search<'a> {

@@ -24,6 +24,9 @@ pub(crate) struct AttachArgs {
     container: String,
     #[command(flatten)]
     container_name: ContainerNameArgs,
+    /// Namespace of the pod [default: any]
+    #[arg(short, long)]
+    namespace: Option<String>,
     /// Pass standard input to the container
     #[arg(short, long, alias = "stdin")]
     interactive: bool,
@@ -39,7 +42,8 @@ pub(crate) struct AttachArgs {
 /// Attaches to the container.
 pub(crate) async fn run(args: &AttachArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
-    let found = find::container_of(&all, &args.container, &args.container_name, Best::ToConnect);
+    let (name, namespace) = (&args.container_name, args.namespace.as_deref());
+    let found = find::container_of(&all, &args.container, name, namespace, Best::ToConnect);
     let find::SelectedContainer { cri, container, .. } = found.await?;
     to(cri, container.id, args.interactive, args.tty, args.streaming).await
 }

@@ -54,6 +54,9 @@ pub(crate) struct CpArgs {
     to: String,
     #[command(flatten)]
     container_name: ContainerNameArgs,
+    /// Namespace of the pod [default: any]
+    #[arg(short, long)]
+    namespace: Option<String>,
     #[command(flatten)]
     streaming: TransportArgs,
     #[command(flatten)]
@@ -112,7 +115,8 @@ async fn resolve<'a>(
     name: &str,
     args: &CpArgs,
 ) -> Result<TargetContainer<'a>, CallError> {
-    let found = find::container_of(all, name, &args.container_name, Best::ToConnect);
+    let namespace = args.namespace.as_deref();
+    let found = find::container_of(all, name, &args.container_name, namespace, Best::ToConnect);
     let find::SelectedContainer { cri, container, .. } = found.await?;
     // A call without a container id: a runtime that implements the call returns an error other than UNIMPLEMENTED.
     let mut client = cri.runtime.files.clone();

@@ -31,6 +31,9 @@ capability SYS_PTRACE, as with kubectl's profile `general`, is never restarted, 
 pub(crate) struct DebugArgs {
     /// Pod: name (web or shop/web) or id
     pod: String,
+    /// Namespace of the pod [default: any]
+    #[arg(short, long)]
+    namespace: Option<String>,
     /// Image of the container
     #[arg(long)]
     image: String,
@@ -78,7 +81,8 @@ pub(crate) async fn run(args: &DebugArgs) -> Result<Exit, CallError> {
         return Err(CallError::Usage(message.to_owned()));
     }
     let all = args.connection.open_all()?;
-    let (cri, pod) = find::pod(&all, &args.pod).await?;
+    let text = find::in_namespace(&args.pod, args.namespace.as_deref());
+    let (cri, pod) = find::pod(&all, &text).await?;
     let uid = pod.metadata.unwrap_or_default().uid;
     let name = args.container.clone().unwrap_or_else(generated_name);
     if !args.quiet {

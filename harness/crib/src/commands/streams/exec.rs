@@ -22,9 +22,12 @@ Examples:
   crib exec -it 3f1c sh
   crib exec web cat /etc/hostname
   crib exec deploy/web -c sidecar -- env
+  crib exec -n shop web -- env
   tar -c . | crib exec -i web tar -xC /srv
   crib exec --sync --timeout 5s web sh -c 'sleep 1; echo done'
   crib exec --label app=web nginx -s reload
+
+-n with a value that is not a number is the namespace of the given pod, as with kubectl.
 
 With filters such as --label, runs the command in each running container that matches all of them, one container after \
 another, and prints the container's id before each output. The exit code is the exit code of the first command that \
@@ -47,8 +50,11 @@ pub(crate) struct ExecArgs {
         value_name = "COMMAND"
     )]
     command: Vec<String>,
+    /// Namespace of the given pod: the command line's `-n`, if its value is not a number
+    #[arg(long, hide = true, conflicts_with_all = FILTERS)]
+    pod_namespace: Option<String>,
     /// Pass standard input to the command
-    #[arg(short, long)]
+    #[arg(short, long, alias = "stdin")]
     interactive: bool,
     /// Allocate a terminal
     #[arg(short, long)]
@@ -87,8 +93,8 @@ pub(crate) async fn run(args: &ExecArgs) -> Result<Exit, CallError> {
     let exit = match args.filter.given() {
         true => in_selected(&all, args).await,
         false => {
-            let found =
-                find::container_of(&all, &args.container, &args.container_name, Best::ToConnect);
+            let (name, namespace) = (&args.container_name, args.pod_namespace.as_deref());
+            let found = find::container_of(&all, &args.container, name, namespace, Best::ToConnect);
             let found = found.await?;
             in_one(found.cri, &found.container.id, &args.command, args).await
         }
