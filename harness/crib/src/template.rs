@@ -28,8 +28,8 @@ use parser::Node;
 /// The text about templates in the help.
 pub(crate) const SUPPORTED: &str = "--template supports a part of Go's template language: fields, $variables, pipelines, \
 parentheses, if, else, with, range, break, continue, comments, {{- -}}, and the functions and, or, not, eq, ne, lt, le, \
-gt, ge, index, slice, len, print, println, printf, json, title, lower and upper. It does not support define, template, \
-block or other functions. A field that the document does not have is an error.";
+gt, ge, index, slice, len, print, println, printf, json, title, lower, upper and base64decode. It does not support \
+define, template, block or other functions. A field that the document does not have is an error.";
 
 /// Why a template cannot be parsed or rendered.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -47,6 +47,15 @@ pub(crate) enum TemplateError {
     Execute(String),
 }
 
+/// The client whose templates are rendered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    /// A missing field is an error, and a number is a string.
+    Crictl,
+    /// A missing field has no value, and a number is a number: 0 is false.
+    Kubectl,
+}
+
 /// A parsed template.
 #[derive(Debug, Clone)]
 pub(crate) struct Template {
@@ -62,7 +71,12 @@ impl Template {
 
     /// Renders the template with a document.
     pub(crate) fn fill(&self, document: &serde_json::Value) -> Result<String, TemplateError> {
-        evaluate::run(&self.nodes, document).map_err(TemplateError::Execute)
+        evaluate::run(&self.nodes, document, Dialect::Crictl).map_err(TemplateError::Execute)
+    }
+
+    /// Renders the template with an API object, as kubectl does.
+    pub(crate) fn fill_object(&self, object: &serde_json::Value) -> Result<String, TemplateError> {
+        evaluate::run(&self.nodes, object, Dialect::Kubectl).map_err(TemplateError::Execute)
     }
 }
 
@@ -176,11 +190,23 @@ mod tests {
         "{{eq .status.exitCode \"3\"}} {{ne 1 2}} {{lt 1 2}} {{ge \"b\" \"a\"}} {{eq 1 2 3 1}}",
         "true true true true true"
     )]
+    #[case("{{base64decode \"cmVk\"}} {{\"IQ==\" | base64decode}}", "red !")]
     #[case("{{slice .status.id 1}} {{slice .status.id 0 2}}", "bc ab")]
     #[case("{{`raw \"text\"`}}", "raw \"text\"")]
     #[case("{{true}} {{1.5}} {{-3}}", "true 1.5 -3")]
     fn template_prints_what_go_prints(#[case] text: &str, #[case] expected: &str) {
         assert_eq!(fill(text).unwrap(), expected);
+    }
+
+    #[rstest]
+    #[case("{{.metadata.name}} {{.spec.replicas}}", "web 0")]
+    #[case("{{.nothing}} {{.nothing.at.all}}", "<no value> <no value>")]
+    #[case("{{if .spec.replicas}}some{{else}}none{{end}}", "none")]
+    #[case("{{if .spec.nothing}}a{{else if eq .spec.port 80}}b{{end}}", "b")]
+    #[case("{{range .spec.nothing}}x{{end}}{{with .nothing}}y{{end}}", "")]
+    fn template_prints_objects_as_kubectl(#[case] text: &str, #[case] expected: &str) {
+        let object = json!({"metadata": {"name": "web"}, "spec": {"replicas": 0, "port": 80}});
+        assert_eq!(Template::parse(text).unwrap().fill_object(&object).unwrap(), expected);
     }
 
     #[test]
@@ -223,6 +249,7 @@ mod tests {
     #[case("{{index .status.mounts 2}}", "index 2 is out of range")]
     #[case("{{index .status.mounts \"a\"}}", "a list has no index \"a\"")]
     #[case("{{range .status.id}}{{end}}", "cannot range over a string")]
+    #[case("{{base64decode \"?\"}}", "base64decode: ")]
     #[case("{{len 3}}", "len: a number has no length")]
     #[case("{{printf \"%w\" 1}}", "printf: verb %w is not supported")]
     #[case("{{printf \"%s\"}}", "printf: no argument for %s")]

@@ -137,6 +137,11 @@ shop cart 2/2 Running 0 AGE
         (&["svc/web", "deploy/web", "-o", "name"], "service/web\ndeployment.apps/web\n"),
         (&["pods", "-L", "tier", "-l", "tier=back", "--no-headers", "-o", "name"], "pod/bad\n"),
         (&["deploy/web", "-o", "jsonpath={.status.readyReplicas}"], "2"),
+        (&["cm", "settings", "-o", "go-template={{.data.color}} {{.data.none}}"], "red <no value>"),
+        (
+            &["deploy/web", "--template={{if not .spec.paused}}{{.status.readyReplicas}}{{end}}"],
+            "2",
+        ),
         (&["cm", "settings", "--no-headers=true", "--show-labels=false"], "settings 1 AGE\n"),
         (
             &[
@@ -221,6 +226,7 @@ async fn refused(place: &Place) {
     for (flag, value, words) in [
         ("-o", "jsonpath={.a.length()}", "is not supported"),
         ("-o", "table", "expected wide, name, json, yaml"),
+        ("-o", "go-template", "--template <TEMPLATE>"),
         ("-l", "a=b=c", "expected ',' or the end"),
         ("--field-selector", "a", "is not FIELD=VALUE"),
     ] {

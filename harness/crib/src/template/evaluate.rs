@@ -2,15 +2,16 @@
 
 use serde_json::Value as Json;
 
-use super::Value;
 use super::format::display;
 use super::functions;
 use super::parser::{Node, Operand, Pipeline};
+use super::{Dialect, Value};
 
 /// Renders a template with a document.
-pub(super) fn run(nodes: &[Node], document: &Json) -> Result<String, String> {
+pub(super) fn run(nodes: &[Node], document: &Json, dialect: Dialect) -> Result<String, String> {
     let document = Value::Json(document.clone());
-    let mut run = Run { out: String::new(), variables: vec![(String::new(), document.clone())] };
+    let variables = vec![(String::new(), document.clone())];
+    let mut run = Run { out: String::new(), variables, dialect };
     run.nodes(nodes, &document)?;
     Ok(run.out)
 }
@@ -27,6 +28,7 @@ struct Run {
     out: String,
     /// Innermost scope last.
     variables: Vec<(String, Value)>,
+    dialect: Dialect,
 }
 
 impl Run {
@@ -202,13 +204,26 @@ impl Run {
             }
             Operand::Function(name) => functions::call(name, Vec::new()),
             Operand::Pipeline(pipeline) => self.pipeline(pipeline, dot),
-            Operand::Field(of, name) => match self.operand(of, dot)? {
-                Value::Json(Json::Object(mut all)) => all
+            Operand::Field(of, name) => match (self.operand(of, dot)?, self.dialect) {
+                (Value::Json(Json::Object(mut all)), Dialect::Crictl) => all
                     .remove(name)
                     .map(Value::Json)
                     .ok_or_else(|| format!("no field {name:?}; -o json shows all fields")),
-                other => Err(format!("no field {name:?} in {}", other.kind())),
+                (Value::Json(Json::Object(mut all)), Dialect::Kubectl) => {
+                    Ok(all.remove(name).map_or(Value::Json(Json::Null), typed))
+                }
+                (Value::Json(Json::Null), Dialect::Kubectl) => Ok(Value::Json(Json::Null)),
+                (other, _) => Err(format!("no field {name:?} in {}", other.kind())),
             },
         }
+    }
+}
+
+/// A value of an object, whose numbers have a type in Go.
+fn typed(value: Json) -> Value {
+    match (value.as_i64(), value.as_f64()) {
+        (Some(number), _) => Value::Int(number),
+        (None, Some(number)) => Value::Float(number),
+        (None, None) => Value::Json(value),
     }
 }

@@ -2,15 +2,35 @@
 
 use std::cmp::Ordering;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
 
 use super::Value;
 use super::format::{display, go_json, print, printf};
 
 /// The names of the functions.
-pub(super) const NAMES: [&str; 19] = [
-    "and", "eq", "ge", "gt", "index", "json", "le", "len", "lower", "lt", "ne", "not", "or",
-    "print", "printf", "println", "slice", "title", "upper",
+pub(super) const NAMES: [&str; 20] = [
+    "and",
+    "eq",
+    "ge",
+    "gt",
+    "index",
+    "json",
+    "le",
+    "len",
+    "lower",
+    "lt",
+    "ne",
+    "not",
+    "or",
+    "print",
+    "printf",
+    "println",
+    "slice",
+    "title",
+    "upper",
+    "base64decode",
 ];
 
 /// Calls a function.
@@ -28,6 +48,11 @@ pub(super) fn call(name: &str, arguments: Vec<Value>) -> Result<Value, String> {
         ("title", [value]) => Ok(Value::text(title(&string(name, value)?))),
         ("lower", [value]) => Ok(Value::text(string(name, value)?.to_lowercase())),
         ("upper", [value]) => Ok(Value::text(string(name, value)?.to_uppercase())),
+        ("base64decode", [value]) => {
+            let bytes = STANDARD.decode(string(name, value)?);
+            let bytes = bytes.map_err(|error| format!("base64decode: {error}"))?;
+            Ok(Value::text(String::from_utf8_lossy(&bytes)))
+        }
         ("index", [value, keys @ ..]) => keys.iter().try_fold(value.clone(), index),
         ("slice", [value, bounds @ ..]) if bounds.len() <= 2 => slice(value, bounds),
         ("eq", [value, others @ ..]) if !others.is_empty() => {
@@ -53,7 +78,9 @@ pub(super) fn call(name: &str, arguments: Vec<Value>) -> Result<Value, String> {
         }
         _ => {
             let expected = match name {
-                "not" | "len" | "json" | "title" | "lower" | "upper" => "1 argument",
+                "not" | "len" | "json" | "title" | "lower" | "upper" | "base64decode" => {
+                    "1 argument"
+                }
                 "ne" | "lt" | "le" | "gt" | "ge" => "2 arguments",
                 "slice" => "1 to 3 arguments",
                 "eq" => "2 arguments or more",

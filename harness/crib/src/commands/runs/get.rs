@@ -11,7 +11,7 @@ use crate::objects::jsonpath::Path;
 use crate::objects::kinds::{self, RequestedObjects, Resource, requested};
 use crate::objects::metadata;
 use crate::objects::selectors::{Fields, Labels};
-use crate::template::TemplateError;
+use crate::template::{Template, TemplateError};
 
 mod columns;
 mod output_format;
@@ -32,6 +32,7 @@ Examples:
   crib get pod/web job/migrate -o yaml
   crib get pods -l 'app in (web, api)' --field-selector status.phase=Running -o name
   crib get pods -o jsonpath='{{range .items[*]}}{{.metadata.name}}{{\"\\t\"}}{{.status.podIP}}{{\"\\n\"}}{{end}}'
+  crib get secret db -o go-template='{{{{.data.password | base64decode}}}}'
   crib get pods -o custom-columns=NAME:.metadata.name,IMAGES:.spec.containers[*].image
   crib get pods --watch
 
@@ -41,7 +42,10 @@ Examples:
 
 -o jsonpath supports fields, ['quoted fields'], indexes, slices, *, .., filters ([?(@.type==\"Ready\")]), {{range}} and \
 {{end}}, quoted text inside braces, and text outside braces. All other JSONPath syntax is an error. -o jsonpath prints \
-nothing for a missing field.", kinds::HELP)))]
+nothing for a missing field.
+
+-o go-template supports the part of Go's template language that `crib inspect --help` describes, but prints <no value> \
+for a missing field.", kinds::HELP)))]
 pub(crate) struct GetArgs {
     /// Kinds, optionally followed by names, or KIND/NAME: `pods`, `deploy,svc`, `all`, `pod web`, `pod/web svc/web`
     #[arg(required = true, value_name = "KIND[,KIND]|KIND/NAME|NAME", add = completion::kinds_and_objects())]
@@ -58,9 +62,12 @@ pub(crate) struct GetArgs {
     /// Filter by fields: `metadata.name`, `metadata.namespace`; for pods also `status.phase`, `spec.nodeName` and more
     #[arg(long)]
     field_selector: Option<Fields>,
-    /// Output format: wide, name, json, yaml, jsonpath=TEMPLATE or custom-columns=HEADING:PATH,...
+    /// Output format: wide, name, json, yaml, jsonpath=TEMPLATE, go-template=TEMPLATE or custom-columns=HEADING:PATH,...
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<OutputFormat>,
+    /// Go template for -o go-template, which is then the default format
+    #[arg(long, value_name = "TEMPLATE", required_if_eq_any = [("output", "go-template"), ("output", "template")])]
+    template: Option<Template>,
     #[command(flatten)]
     table: TableArgs,
     /// Sort by a field, such as `.metadata.creationTimestamp`
@@ -77,6 +84,18 @@ pub(crate) struct GetArgs {
     watch_only: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
+}
+
+impl GetArgs {
+    /// The output format; `None` for a table.
+    fn format(&self) -> Option<OutputFormat> {
+        match (&self.output, &self.template) {
+            (None | Some(OutputFormat::GoTemplate(None)), Some(template)) => {
+                Some(OutputFormat::GoTemplate(Some(template.clone())))
+            }
+            (output, _) => output.clone(),
+        }
+    }
 }
 
 /// The selected objects.
@@ -108,7 +127,7 @@ pub(crate) async fn run(args: &GetArgs) -> Result<Exit, CallError> {
     }
     if let RequestedObjects::Lists(resources) = &requested
         && selected.found.is_empty()
-        && matches!(args.output, None | Some(OutputFormat::Wide))
+        && matches!(args.format(), None | Some(OutputFormat::Wide))
         && !args.ignore_not_found
     {
         match resources.iter().any(|kind| kind.namespaced) && !args.all_namespaces {
@@ -211,7 +230,7 @@ fn show(args: &GetArgs, selected: &Selected<'_>) -> Result<(), CallError> {
             "items": all.iter().map(|found| found.object).collect::<Vec<_>>(),
         }),
     };
-    match &args.output {
+    match &args.format() {
         None => tables(&args.table, args.all_namespaces, found, *several_kinds, false),
         Some(OutputFormat::Wide) => {
             tables(&args.table, args.all_namespaces, found, *several_kinds, true)
@@ -224,6 +243,9 @@ fn show(args: &GetArgs, selected: &Selected<'_>) -> Result<(), CallError> {
         Some(OutputFormat::JsonPath(template)) => {
             let text = template.fill(&document()).map_err(TemplateError::Execute)?;
             write_text(&text)
+        }
+        Some(OutputFormat::GoTemplate(template)) => {
+            template.iter().try_for_each(|template| write_text(&template.fill_object(&document())?))
         }
         Some(OutputFormat::CustomColumns(columns)) => {
             let mut table = args.table.columns(&columns.headings());

@@ -4,9 +4,12 @@ use std::str::FromStr;
 
 use super::columns::CustomColumns;
 use crate::objects::jsonpath::JsonPath;
+use crate::template::Template;
+
+const EXPECTED: &str = "expected wide, name, json, yaml, jsonpath=TEMPLATE, go-template=TEMPLATE or custom-columns=COLUMNS";
 
 /// The output format of objects.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) enum OutputFormat {
     /// A table with additional columns.
     Wide,
@@ -16,6 +19,8 @@ pub(super) enum OutputFormat {
     Yaml,
     JsonPath(JsonPath),
     CustomColumns(CustomColumns),
+    /// Without a template, the template of `--template`.
+    GoTemplate(Option<Template>),
 }
 
 impl FromStr for OutputFormat {
@@ -37,10 +42,15 @@ impl FromStr for OutputFormat {
             ("custom-columns", columns) => {
                 columns.unwrap_or_default().parse().map(Self::CustomColumns)
             }
-            _ => {
-                Err("expected wide, name, json, yaml, jsonpath=TEMPLATE or custom-columns=COLUMNS"
-                    .to_owned())
+            ("go-template" | "template", None) => Ok(Self::GoTemplate(None)),
+            ("go-template" | "template", Some("")) => {
+                Err("go-template needs a template: go-template='{{.metadata.name}}'".to_owned())
             }
+            ("go-template" | "template", Some(template)) => {
+                let template = template.parse::<Template>().map_err(|error| error.to_string());
+                template.map(|template| Self::GoTemplate(Some(template)))
+            }
+            _ => Err(EXPECTED.to_owned()),
         }
     }
 }
@@ -59,16 +69,18 @@ mod tests {
     #[case("jsonpath={.items[*].metadata.name}")]
     #[case("jsonpath={.metadata.labels['a=b']}")]
     #[case("custom-columns=NAME:.metadata.name,IP:.status.podIP")]
+    #[case("go-template={{range .items}}{{.metadata.name}}{{end}}")]
+    #[case("template={{.a}}")]
+    #[case("go-template")]
     fn formats_of_kubectl_are_read(#[case] text: &str) {
         text.parse::<OutputFormat>().unwrap();
     }
 
     #[rstest]
-    #[case("table", "expected wide, name, json, yaml, jsonpath=TEMPLATE or custom-columns=COLUMNS")]
-    #[case(
-        "wide=1",
-        "expected wide, name, json, yaml, jsonpath=TEMPLATE or custom-columns=COLUMNS"
-    )]
+    #[case("table", EXPECTED)]
+    #[case("wide=1", EXPECTED)]
+    #[case("go-template=", "go-template needs a template: go-template='{{.metadata.name}}'")]
+    #[case("go-template={{.a", "invalid template, line 1: unclosed action")]
     #[case("jsonpath", "jsonpath needs a template: jsonpath='{.metadata.name}'")]
     #[case("jsonpath=", "jsonpath needs a template: jsonpath='{.metadata.name}'")]
     #[case("jsonpath={.a", "'{' without '}'")]

@@ -47,7 +47,7 @@ async fn show(args: &GetArgs, mut watch: RunWatch) -> Result<Exit, CallError> {
     if args.sort_by.is_some() {
         print_stderr("warning: --watch requested, --sort-by will be ignored");
     }
-    let wide = matches!(args.output, Some(OutputFormat::Wide));
+    let wide = matches!(args.format(), Some(OutputFormat::Wide));
     let several_runs = watch.runs().len() > 1;
     let layout = args.table.layout(&resource, args.all_namespaces, wide, several_runs);
     let table = GrowingTable::default();
@@ -85,7 +85,7 @@ impl Rows<'_> {
         let mut rows = Vec::new();
         let with_headings = self.is_first && !self.args.table.no_headers && !found.is_empty();
         for found in found {
-            match &self.args.output {
+            match &self.args.format() {
                 None | Some(OutputFormat::Wide) => {
                     rows.extend(
                         with_headings.then(|| self.layout.headings()).filter(|_| rows.is_empty()),
@@ -111,6 +111,11 @@ impl Rows<'_> {
                 Some(OutputFormat::JsonPath(template)) => {
                     let text = template.fill(found.object).map_err(TemplateError::Execute)?;
                     write_text(&text)?;
+                }
+                Some(OutputFormat::GoTemplate(template)) => {
+                    if let Some(template) = template {
+                        write_text(&template.fill_object(found.object)?)?;
+                    }
                 }
             }
             self.is_first = false;
