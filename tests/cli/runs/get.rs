@@ -192,6 +192,11 @@ async fn refused(place: &Place) {
         (&["pod/none", "--ignore-not-found"], 0, ""),
         (&["pods", "-n", "none"], 0, "crib: no resources found in none namespace\n"),
         (&["pods", "-A", "-l", "app=none"], 0, "crib: no resources found\n"),
+        (
+            &["pods", "--sort-by", ".metadata.none"],
+            1,
+            "crib: no object has the field of --sort-by: check its path\n",
+        ),
         (&["pdo"], 2, "crib: the server doesn't have a resource type \"pdo\"\n"),
         (
             &["pods", "bad", "-l", "app"],

@@ -177,8 +177,11 @@ fn all_named<'r>(
 
 fn sorted<'r>(args: &GetArgs, mut found: Vec<Found<'r>>) -> Result<Vec<Found<'r>>, CallError> {
     if let Some(path) = &args.sort_by {
-        let sorted = sort_by(&mut found, path, |found| found.object);
-        sorted.map_err(TemplateError::Execute)?;
+        let is_found = sort_by(&mut found, path, |found| found.object);
+        if !is_found.map_err(TemplateError::Execute)? && !found.is_empty() {
+            let problem = "no object has the field of --sort-by: check its path";
+            return Err(CallError::Unmet(problem.to_owned()));
+        }
     }
     Ok(found)
 }

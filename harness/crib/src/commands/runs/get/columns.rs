@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
+use api::quantity::Quantity;
 use crib_base::columns::NONE;
 
 use crate::objects::jsonpath::{Path, text_of};
@@ -76,13 +77,13 @@ impl FromStr for CustomColumns {
     }
 }
 
-/// Sorts items by a field of their objects: numbers and strings by value, numbers within strings numerically. Objects without the
-/// field come first.
+/// Sorts items by a field of their objects, as kubectl does: numbers and quantities by their amount, other strings byte by byte.
+/// Objects without the field come first. Returns whether any object has the field.
 pub(super) fn sort_by<T>(
     things: &mut Vec<T>,
     path: &Path,
     object: impl Fn(&T) -> &Value,
-) -> Result<(), String> {
+) -> Result<bool, String> {
     let mut keyed = Vec::new();
     for thing in things.drain(..) {
         let key = path.find(object(&thing))?.first().map(|value| (*value).clone());
@@ -92,43 +93,23 @@ pub(super) fn sort_by<T>(
         (Some(left), Some(right)) => order(left, right),
         (left, right) => left.is_some().cmp(&right.is_some()),
     });
+    let is_found = keyed.iter().any(|(key, _)| key.is_some());
     things.extend(keyed.into_iter().map(|(_, thing)| thing));
-    Ok(())
+    Ok(is_found)
 }
 
 fn order(left: &Value, right: &Value) -> Ordering {
-    match (left.as_f64(), right.as_f64()) {
-        (Some(left), Some(right)) => left.total_cmp(&right),
-        _ => natural(&text_of(left), &text_of(right)),
+    if let (Some(left), Some(right)) = (left.as_f64(), right.as_f64()) {
+        return left.total_cmp(&right);
     }
-}
-
-/// Compares strings; digits in them are compared as numbers.
-fn natural(mut left: &str, mut right: &str) -> Ordering {
-    loop {
-        let (Some(l), Some(r)) = (left.chars().next(), right.chars().next()) else {
-            return left.len().cmp(&right.len());
-        };
-        let order = if l.is_ascii_digit() && r.is_ascii_digit() {
-            let (a, b) = (digits(&mut left), digits(&mut right));
-            a.len().cmp(&b.len()).then(a.cmp(b))
-        } else {
-            left = left.get(l.len_utf8()..).unwrap_or_default();
-            right = right.get(r.len_utf8()..).unwrap_or_default();
-            l.cmp(&r)
-        };
-        if order.is_ne() {
-            return order;
-        }
+    let (left, right) = (text_of(left), text_of(right));
+    match (Quantity::parse(&left), Quantity::parse(&right)) {
+        (Ok(left), Ok(right)) => left.cmp(&right),
+        // Otherwise the order of a list with both would be circular: 9 < 10 < 1x < 9.
+        (Ok(_), Err(_)) => Ordering::Less,
+        (Err(_), Ok(_)) => Ordering::Greater,
+        (Err(_), Err(_)) => left.cmp(&right),
     }
-}
-
-/// Consumes the leading digits of a string, and returns them without leading zeros.
-fn digits<'t>(text: &mut &'t str) -> &'t str {
-    let length = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, rest) = text.split_at(length);
-    *text = rest;
-    digits.trim_start_matches('0')
 }
 
 #[cfg(test)]
@@ -164,17 +145,26 @@ mod tests {
         assert_eq!(columns.parse::<CustomColumns>().unwrap_err(), expected);
     }
 
+    #[rstest]
+    #[case::strings(json!(["web-9", "web-10", "db"]), json!(["db", "web-10", "web-9"]))]
+    #[case::quantities(json!(["2Gi", "10Gi", "500Mi"]), json!(["500Mi", "2Gi", "10Gi"]))]
+    #[case::both(json!(["9", "1x", "10"]), json!(["9", "10", "1x"]))]
+    #[case::numbers(json!([10, 9, -1]), json!([-1, 9, 10]))]
+    fn objects_are_sorted_by_field(#[case] values: Value, #[case] expected: Value) {
+        let objects = |values: &Value| {
+            let values = values.as_array().unwrap().iter();
+            values.map(|value| json!({"n": value})).collect::<Vec<Value>>()
+        };
+        let mut all = objects(&values);
+        all.push(json!({}));
+        assert!(sort_by(&mut all, &Path::relaxed("n").unwrap(), |object| object).unwrap());
+        assert_eq!(all.remove(0), json!({}));
+        assert_eq!(all, objects(&expected));
+    }
+
     #[test]
-    fn objects_are_sorted_by_field() {
-        let mut all =
-            vec![json!({"n": "web-10"}), json!({"n": "web-9"}), json!({}), json!({"n": "db"})];
-        sort_by(&mut all, &Path::relaxed("n").unwrap(), |object| object).unwrap();
-        assert_eq!(
-            all,
-            [json!({}), json!({"n": "db"}), json!({"n": "web-9"}), json!({"n": "web-10"})]
-        );
-        let mut all = vec![json!({"n": 10}), json!({"n": 9}), json!({"n": -1})];
-        sort_by(&mut all, &Path::relaxed("n").unwrap(), |object| object).unwrap();
-        assert_eq!(all, [json!({"n": -1}), json!({"n": 9}), json!({"n": 10})]);
+    fn field_of_no_object_is_not_found() {
+        let mut all = vec![json!({"a": 1}), json!({})];
+        assert!(!sort_by(&mut all, &Path::relaxed("n").unwrap(), |object| object).unwrap());
     }
 }
