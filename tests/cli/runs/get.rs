@@ -134,6 +134,8 @@ shop cart 2/2 Running 0 AGE
         (&["pods", "-l", "app=web", "-o", "name"][..], "pod/web-*\npod/web-*\n"),
         (&["pods", "-l", "app!=web,tier!=jobs", "-o", "name"], "pod/bad\n"),
         (&["pods", "--field-selector", "status.phase=Succeeded", "-o", "name"], "pod/migrate-*\n"),
+        (&["jobs", "--field-selector", "status.successful=1", "-o", "name"], "job.batch/migrate\n"),
+        (&["svc", "--field-selector", "spec.type!=ClusterIP", "-o", "name"], ""),
         (&["svc/web", "deploy/web", "-o", "name"], "service/web\ndeployment.apps/web\n"),
         (&["pods", "-L", "tier", "-l", "tier=back", "--no-headers", "-o", "name"], "pod/bad\n"),
         (&["deploy/web", "-o", "jsonpath={.status.readyReplicas}"], "2"),

@@ -1,6 +1,7 @@
 //! ◆ Label selectors and field selectors with kubectl's grammar. Pure.
 //!
-//! Source: Kubernetes 1.36, apimachinery/pkg/labels/selector.go and apimachinery/pkg/fields/selector.go.
+//! Source: Kubernetes 1.36, apimachinery/pkg/labels/selector.go and apimachinery/pkg/fields/selector.go; the fields of kinds are
+//! those of pkg/registry.
 
 use std::str::FromStr;
 
@@ -213,34 +214,59 @@ struct FieldTerm {
 
 /// The selectable fields of every kind.
 const FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
-/// The additional selectable fields of pods.
-const POD_FIELDS: [&str; 7] = [
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "spec.serviceAccountName",
-    "status.phase",
-    "status.podIP",
-    "status.nominatedNodeName",
+/// The additional selectable fields of kinds: the kind, the field, and its value if it is not set.
+const KIND_FIELDS: [(&str, &str, &str); 14] = [
+    ("Pod", "spec.nodeName", ""),
+    ("Pod", "spec.restartPolicy", ""),
+    ("Pod", "spec.schedulerName", ""),
+    ("Pod", "spec.serviceAccountName", ""),
+    ("Pod", "spec.hostNetwork", "false"),
+    ("Pod", "status.phase", ""),
+    ("Pod", "status.podIP", ""),
+    ("Pod", "status.nominatedNodeName", ""),
+    ("Job", "status.successful", "0"),
+    ("Namespace", "status.phase", ""),
+    ("ReplicationController", "status.replicas", "0"),
+    ("Secret", "type", "Opaque"),
+    ("Service", "spec.clusterIP", ""),
+    ("Service", "spec.type", "ClusterIP"),
 ];
 
 impl Fields {
     /// Whether the selector matches the object.
     pub(crate) fn match_object(&self, object: &Value) -> bool {
-        self.0.iter().all(|term| {
-            let found = term.path.split('.').try_fold(object, |value, field| value.get(field));
-            let found = found.and_then(Value::as_str).unwrap_or_default();
-            (found == term.value) == term.equal
-        })
+        self.0.iter().all(|term| (value_of(object, &term.path) == term.value) == term.equal)
     }
 
     /// Checks that a kind supports all fields of the selector.
     pub(crate) fn check(&self, kind: &str) -> Result<(), String> {
-        let known =
-            |path: &str| FIELDS.contains(&path) || kind == "Pod" && POD_FIELDS.contains(&path);
+        let known = |path: &str| FIELDS.contains(&path) || kind_field(kind, path).is_some();
         match self.0.iter().find(|term| !known(&term.path)) {
             Some(term) => Err(format!("field label not supported for kind {kind}: {}", term.path)),
             None => Ok(()),
+        }
+    }
+}
+
+/// The value of a selectable field of a kind if it is not set.
+fn kind_field(kind: &str, path: &str) -> Option<&'static str> {
+    let mut fields = KIND_FIELDS.iter();
+    fields.find(|field| field.0 == kind && field.1 == path).map(|field| field.2)
+}
+
+/// The value of a selectable field as text.
+fn value_of(object: &Value, path: &str) -> String {
+    let place = match path {
+        "status.successful" => "status.succeeded",
+        path => path,
+    };
+    match place.split('.').try_fold(object, |value, field| value.get(field)) {
+        Some(Value::String(text)) if !text.is_empty() => text.clone(),
+        Some(Value::Bool(value)) => value.to_string(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(Value::String(_) | Value::Null | Value::Array(_) | Value::Object(_)) | None => {
+            let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+            kind_field(kind, path).unwrap_or_default().to_owned()
         }
     }
 }

@@ -59,7 +59,8 @@ pub(crate) struct GetArgs {
     /// Filter by labels: `app=web,tier!=db`, `app in (web, api)`, `app`, `!app`
     #[arg(short = 'l', long)]
     selector: Option<Labels>,
-    /// Filter by fields: `metadata.name`, `metadata.namespace`; for pods also `status.phase`, `spec.nodeName` and more
+    /// Filter by fields: `metadata.name`, `metadata.namespace`; for pods also `status.phase`, `spec.nodeName` and more; for Jobs
+    /// `status.successful`, for Secrets `type`, for Services `spec.type`
     #[arg(long)]
     field_selector: Option<Fields>,
     /// Output format: wide, name, json, yaml, jsonpath=TEMPLATE, go-template=TEMPLATE or custom-columns=HEADING:PATH,...

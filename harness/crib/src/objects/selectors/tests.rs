@@ -111,6 +111,27 @@ fn field_selectors_match_text(#[case] selector: &str, #[case] expected: bool) {
 }
 
 #[rstest]
+#[case("Job", json!({"succeeded": 2}), "status.successful=2", true)]
+#[case("Job", json!({}), "status.successful=0", true)]
+#[case("Job", json!({}), "status.successful!=0", false)]
+#[case("ReplicationController", json!({"replicas": 3}), "status.replicas=3", true)]
+#[case("Service", json!({}), "spec.type=ClusterIP", true)]
+#[case("Secret", json!({}), "type=kubernetes.io/tls", false)]
+#[case("Pod", json!({}), "spec.hostNetwork=false", true)]
+#[case("Pod", json!({}), "spec.hostNetwork=true", false)]
+fn field_selectors_match_defaults_and_numbers(
+    #[case] kind: &str,
+    #[case] status: Value,
+    #[case] selector: &str,
+    #[case] expected: bool,
+) {
+    let object = json!({"kind": kind, "status": status});
+    let selector: Fields = selector.parse().unwrap();
+    assert_eq!(selector.check(kind), Ok(()));
+    assert_eq!(selector.match_object(&object), expected);
+}
+
+#[rstest]
 #[case("a=a,", &["a=a"])]
 #[case(r"k=\,,k2=v2", &[r"k=\,", "k2=v2"])]
 #[case(r"k=\\,k2=v2", &[r"k=\\", "k2=v2"])]
