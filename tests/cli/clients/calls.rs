@@ -334,6 +334,7 @@ async fn bad_arguments_exit_2_with_message() {
         (&["pods", "--label", "x"], "expected KEY=VALUE"),
         (&["logs"], "<CONTAINER>"),
         (&["logs", "x", "--since", "soon"], "is neither a time"),
+        (&["logs", "x", "y", "-c", "z"], "cannot be used with"),
         (&["rmi"], "required arguments"),
         (&["pull", "x", "--creds", "me"], "expected credentials as USER:PASSWORD"),
         (&["pull", "x", "--auth", "%"], "is not base64 of USER:PASSWORD"),

@@ -97,6 +97,16 @@ async fn logs_take_objects_labels_and_default_containers() {
     assert_eq!(side, "from side\n");
     let all = out(&place, &["logs", "annotated", "--all-containers", "--prefix"]).await;
     assert_eq!(all, "[pod/annotated/main] from main\n[pod/annotated/side] from side\n");
+    let inline = ["logs", "annotated", "main", "--since-time=2020-01-02T03:04:05Z"];
+    assert_eq!(out(&place, &inline).await, "from main\n");
+    let too_many = ["logs", "-f", "-l", "app=web", "--max-log-requests=1"];
+    let ended = place.crib(&too_many).await.exits(2);
+    assert_eq!(
+        ended.err,
+        format!("{NOTE}{NOTE}crib: cannot follow 2 logs: --max-log-requests is 1\n")
+    );
+    let ignored = place.crib(&["logs", "-p", "annotated", "--ignore-errors"]).await.exits(0);
+    ignored.err_has("not found");
     let of_pods = out(&place, &["logs", "deploy/web", "--all-pods", "-c", "side"]).await;
     let lines: Vec<&str> = of_pods.lines().collect();
     assert_eq!(lines.len(), 2, "{of_pods}");

@@ -33,6 +33,7 @@ Examples:
   crib logs --since 5m --timestamps web
   crib logs --previous web
   crib logs deploy/web -c sidecar
+  crib logs web sidecar
   crib logs -f -l app=web --all-containers --prefix
 
 If a pod has several containers, the default is the one that its annotation kubectl.kubernetes.io/default-container \
@@ -45,6 +46,13 @@ pub(crate) struct LogsArgs {
         add = completion::pods_and_containers()
     )]
     container: Option<String>,
+    /// Container of the pod, as with -c
+    #[arg(
+        value_name = "NAME",
+        conflicts_with_all = ["container_name", "all_containers"],
+        add = completion::containers()
+    )]
+    name: Option<String>,
     #[command(flatten)]
     container_name: ContainerNameArgs,
     /// Select pods of `crib run` by labels: `app=web,tier!=db`; the default of --tail is then 10
@@ -65,12 +73,18 @@ pub(crate) struct LogsArgs {
     /// Follow the log until the container exits
     #[arg(short, long)]
     follow: bool,
+    /// With --follow, the maximum number of logs [default: no limit]
+    #[arg(long, value_name = "N")]
+    max_log_requests: Option<usize>,
+    /// Exit with code 0 even if a log cannot be read
+    #[arg(long)]
+    ignore_errors: bool,
     /// Print only this many of the last lines [default: all, as with -1]
     #[arg(long, value_name = "LINES", allow_negative_numbers = true, conflicts_with = "stream")]
     tail: Option<i64>,
     /// Print only entries since this time: a timestamp (2026-01-02T15:04:05Z; without a zone, in UTC), a duration before
-    /// now (5m), or a Unix time
-    #[arg(long, value_parser = since, value_name = "TIME")]
+    /// now (5m), or a Unix time; also --since-time
+    #[arg(long, alias = "since-time", value_parser = since, value_name = "TIME")]
     since: Option<Timestamp>,
     /// Print at most this many bytes [default: all, as with -1]
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
@@ -130,7 +144,14 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
         print_stderr(&format!("no resources found in {namespace} namespace"));
         return Ok(Exit::Success);
     }
-    if let [_] = containers.as_slice() {
+    if let Some(max) = args.max_log_requests.filter(|_| args.follow)
+        && containers.len() > max.max(1)
+    {
+        let count = containers.len();
+        let problem = format!("cannot follow {count} logs: --max-log-requests is {max}");
+        return Err(CallError::Usage(problem));
+    }
+    if let ([_], false) = (containers.as_slice(), args.ignore_errors) {
         return match containers.pop() {
             Some(one) => print_log(args, one).await.map(|()| Exit::Success),
             None => Ok(Exit::Success),
@@ -155,7 +176,10 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
             }
         }
     }
-    if failed { Err(CallError::AlreadyReported) } else { Ok(Exit::Success) }
+    if failed && !args.ignore_errors {
+        return Err(CallError::AlreadyReported);
+    }
+    Ok(Exit::Success)
 }
 
 /// The containers that the arguments select.
@@ -164,8 +188,8 @@ fn meant<'a>(
     all: &'a [Cri],
     search: &Search<'a>,
 ) -> Result<Vec<SelectedContainer<'a>>, CallError> {
-    let (namespace, name) =
-        (args.namespace.as_deref(), args.container_name.container_name.as_deref());
+    let name = args.container_name.container_name.as_deref().or(args.name.as_deref());
+    let namespace = args.namespace.as_deref();
     let text = args.container.as_deref().unwrap_or_default();
     let pods = match (&args.selector, ObjectName::parse(text)) {
         (Some(labels), _) => {
