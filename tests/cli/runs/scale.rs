@@ -73,6 +73,12 @@ async fn object_has_as_many_pods_as_it_is_scaled_to() {
         assert_eq!(out(&place, &["get", "pvc", "-o", &path]).await, expected);
     }
 
+    let every = out(&place, &["scale", "deploy", "--all", "--replicas=2"]).await;
+    assert_eq!(every, "deployment.apps/web scaled\n");
+    let some = place.crib(&["scale", "deploy/none", "deploy/web", "--replicas=2"]).await.exits(1);
+    assert_eq!(some.out, "deployment.apps/web scaled\n");
+    assert_eq!(some.err, "crib: deployments.apps \"none\" not found\n");
+
     let refused = [
         (
             &["deploy/web", "--current-replicas=5"][..],
@@ -85,6 +91,12 @@ async fn object_has_as_many_pods_as_it_is_scaled_to() {
             "crib: daemonset.apps/each was not scaled: daemonsets.apps have no subresource scale\n",
         ),
         (&["deploy/none"], 1, "crib: deployments.apps \"none\" not found\n"),
+        (&["deploy,sts", "-l", "app=none"], 1, "crib: no objects passed to scale\n"),
+        (
+            &["deploy/web", "--all"],
+            2,
+            "crib: name cannot be provided when a selector is specified\n",
+        ),
         (
             &["deploy"],
             2,
