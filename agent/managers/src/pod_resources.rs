@@ -164,11 +164,14 @@ impl PodResourcesLister for Lister {
         self.limiter.check()?;
         let wire::GetPodResourcesRequest { pod_name: name, pod_namespace: namespace } =
             request.into_inner();
-        let pod = self.agent.pod(&namespace, &name).ok_or_else(|| {
+        // A pod that has ended is not found, whatever List shows (pkg/kubelet/kubelet.go GetPodByName).
+        let mut active = self.agent.active_pods().into_iter();
+        let pod = active.find(|pod| (pod.namespace(), pod.name()) == (&*namespace, &*name));
+        let pod = pod.ok_or_else(|| {
             Status::unknown(format!("pod {name} in namespace {namespace} not found"))
         });
         let pod = self.managers.0.counts.count(RequestKind::Get, pod)?;
-        let pod_resources = Some(self.of_pod(&Pod::new(pod)));
+        let pod_resources = Some(self.of_pod(&pod));
         Ok(Response::new(wire::GetPodResourcesResponse { pod_resources }))
     }
 }

@@ -451,8 +451,11 @@ async fn pod_resources_list_what_containers_have() {
     let same = older.unary(request, "/v1alpha1.PodResourcesLister/List").await;
     let same: resources::ListPodResourcesResponse = same.unwrap().into_inner();
     assert_eq!(same, listed, "of v1alpha1");
-    let missing = lister.get(get("pod-u3")).await.unwrap_err();
-    assert_eq!(missing.message(), "pod pod-u3 in namespace default not found");
+    for (name, why) in [("pod-u2", "has ended"), ("pod-u3", "does not exist")] {
+        let missing = lister.get(get(name)).await.unwrap_err();
+        let message = format!("pod {name} in namespace default not found");
+        assert_eq!(missing.message(), message, "{why}");
+    }
     let all = resources::AllocatableResourcesRequest {};
     let all = lister.get_allocatable_resources(all).await.unwrap().into_inner();
     assert_eq!(all.devices, [device("nvidia0")], "given or not, but healthy");
@@ -465,9 +468,9 @@ async fn pod_resources_list_what_containers_have() {
     let expected = [
         ("requests_list", &v1[..], &ManagerValue::Count(2)),
         ("requests_get_allocatable", &v1, &ManagerValue::Count(1)),
-        ("requests_get", &v1, &ManagerValue::Count(2)),
-        ("errors_get", &v1, &ManagerValue::Count(1)),
-        ("requests_total", &v1, &ManagerValue::Count(5)),
+        ("requests_get", &v1, &ManagerValue::Count(3)),
+        ("errors_get", &v1, &ManagerValue::Count(2)),
+        ("requests_total", &v1, &ManagerValue::Count(6)),
     ];
     assert_eq!(counts, expected);
 }
