@@ -246,6 +246,15 @@ impl Pod {
         self.init_containers().iter().chain(self.containers())
     }
 
+    /// Whether a container has this extended resource by the ResourceClaim that the scheduler has created for the pod, and not by a
+    /// device plugin (Kubernetes 1.36, gate DRAExtendedResource; pkg/kubelet/cm/devicemanager/manager.go isDRAExtendedResource).
+    pub fn has_by_claim(&self, container: &str, resource: &str) -> bool {
+        let status = self.0.api.status.as_ref();
+        let claim = status.and_then(|status| status.extended_resource_claim_status.as_ref());
+        let mut mappings = claim.into_iter().flat_map(|claim| &claim.request_mappings);
+        mappings.any(|it| (&*it.container_name, &*it.resource_name) == (container, resource))
+    }
+
     /// The container with this name; names are unique across the three lists.
     pub fn container(&self, name: &str) -> Option<(ContainerKind, &Container)> {
         self.all_containers().find(|(_, container)| container.name == name)

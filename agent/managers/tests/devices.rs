@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agent::managers::ManagerValue;
 use agent::pod_spec::spec::ContainerSpec;
+use api::pod::Pod;
 use cri::client::{GrpcClient, single};
 use cri::pluginregistration::RegistrationStatus;
 use cri::podresources as resources;
@@ -217,6 +218,28 @@ async fn failed_allocation_rejects_the_pod_and_keeps_the_devices_free() {
     let two = pod("u2", GPU, 1);
     node.want(&[&one, &two]);
     node.until_running(&two).await;
+}
+
+#[tokio::test]
+async fn resources_by_a_claim_are_not_allocated() {
+    let script = Script::new(&["nvidia0"]);
+    let (node, _plugin) = with_plugin(&script, 1).await;
+    let one = pod("u1", GPU, 1);
+    node.want(&[&one]);
+    node.until_running(&one).await;
+    let mapping = json!({"containerName": "app", "requestName": "r", "resourceName": GPU});
+    let claim = json!({"resourceClaimName": "e", "requestMappings": [mapping]});
+    let status = json!({"extendedResourceClaimStatus": claim});
+    let mut claiming = pod("u2", GPU, 1).api().clone();
+    claiming.status = Some(serde_json::from_value(status).unwrap());
+    let two = Pod::new(claiming);
+    node.want(&[&one, &two]);
+    // It is admitted, and fails later, because this node has no drivers.
+    let is_admitted = |report: &agent::PodReport| {
+        report.containers.iter().any(|it| it.reason == "FailedPrepareDynamicResources")
+    };
+    node.until(&two, is_admitted).await;
+    assert_eq!(script.calls(), ["allocate nvidia0"]);
 }
 
 #[tokio::test]

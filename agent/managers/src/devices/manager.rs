@@ -236,6 +236,9 @@ impl DeviceManager {
         let mut assigned = false;
         let uid = pod.uid().as_str();
         for (resource, count) in limits(container) {
+            if pod.has_by_claim(&container.name, resource) {
+                continue;
+            }
             let request =
                 Request { pod: uid, container: &container.name, resource, count, affinity };
             assigned |= self.allocate_resource(request, is_running).await?;

@@ -1,7 +1,7 @@
 //! ◆ Whether the pod's requests fit beside those of the other pods.
 //!
 //! Source: Kubernetes 1.36, pkg/scheduler/framework/plugins/noderesources, pkg/kubelet/lifecycle/predicate.go: extended resources
-//! that the node does not have are ignored, because a cluster may provide them.
+//! that the node does not have are ignored, because a cluster may provide them, and those that a container has by a ResourceClaim.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ pub(super) fn shortages(
             capacity,
         });
     }
-    let wanted = requests(pod);
+    let wanted = without_claimed(pod).map_or_else(|| requests(pod), |rest| requests(&rest));
     for name in in_order(&wanted) {
         let Some(capacity) =
             capacity(name).or_else(|| (!is_extended(name)).then_some(Quantity::ZERO))
@@ -77,6 +77,20 @@ pub(super) fn shortages(
         }
     }
     shortages
+}
+
+/// The pod without its requests for extended resources that it has by a ResourceClaim; `None` if it has no such claim.
+fn without_claimed(pod: &Pod) -> Option<Pod> {
+    pod.api().status.as_ref()?.extended_resource_claim_status.as_ref()?;
+    let mut api = pod.api().clone();
+    let spec = api.spec.as_mut()?;
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        let requests = container.resources.as_mut().and_then(|it| it.requests.as_mut());
+        if let Some(requests) = requests {
+            requests.retain(|resource, _| !pod.has_by_claim(&container.name, resource));
+        }
+    }
+    Some(Pod::new(api))
 }
 
 /// CPU, memory and storage come first, as in the scheduler; the others by name.

@@ -68,6 +68,30 @@ fn requests_have_to_fit(#[case] amounts: Value, #[case] expected: &str) {
 }
 
 #[test]
+fn extended_resources_by_a_claim_need_not_fit() {
+    const OF_CLASS: &str = "deviceclass.resource.kubernetes.io/gpu";
+    let amounts = json!({"example.com/gpu": "2", OF_CLASS: "1"});
+    let claimed = |container: &str| {
+        let mapping = |resource: &str| json!({"containerName": container, "requestName": "r", "resourceName": resource});
+        let mappings = [mapping("example.com/gpu"), mapping(OF_CLASS)];
+        let claim = json!({"resourceClaimName": "e", "requestMappings": mappings});
+        let mut api = pod("new", requests(amounts.clone())).api().clone();
+        let status = json!({"extendedResourceClaimStatus": claim});
+        api.status = Some(serde_json::from_value(status).unwrap());
+        shortages_of(&Pod::new(api))
+    };
+    assert_eq!(claimed("c"), [""; 0]);
+    assert_eq!(claimed("other"), [OF_CLASS, "example.com/gpu"]);
+}
+
+/// The resources of which the usual node has too little for the pod.
+fn shortages_of(pod: &Pod) -> Vec<String> {
+    let info = node_info();
+    let shortages = resources::shortages(pod, &AdmittedPods::default(), &info.allocatable);
+    shortages.into_iter().map(|shortage| shortage.resource).collect()
+}
+
+#[test]
 fn other_pods_use_up_resources_and_places() {
     let other = pod("a", requests(json!({"cpu": "1500m"})));
     assert_eq!(
