@@ -9,7 +9,7 @@ use std::path::Path;
 use compact::Map;
 use serde::{Deserialize, Serialize};
 
-use super::state::{Block, Blocks, Machine, NodeState, State, Table};
+use super::state::{Block, Machine, NodeState, State, Table};
 use crate::state_file::{self, checksum, list, map};
 
 /// The file name.
@@ -20,8 +20,9 @@ pub(super) const FILE: &str = "memory_manager_state";
 struct File {
     policy_name: String,
     machine_state: Machine,
+    /// A kubelet writes `null` for a container that requests no memory.
     #[serde(skip_serializing_if = "Map::is_empty")]
-    entries: Blocks,
+    entries: Map<String, Map<String, Option<Vec<Block>>>>,
     /// Only in the second format.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pod_entries: Map<String, PodEntry>,
@@ -81,8 +82,12 @@ impl File {
     /// The text for the checksum in the first format, with this type name.
     fn text(&self, name: &str) -> String {
         let machine = self.machine_state.iter().map(|(id, node)| (id, of_node(node)));
-        let containers = |containers: &Map<String, Vec<Block>>| {
-            map(containers.iter().map(|(name, blocks)| (name, list(blocks.iter().map(of_block)))))
+        let of_container = |blocks: Option<&Vec<Block>>| match blocks {
+            Some(blocks) => list(blocks.iter().map(of_block)),
+            None => "<nil>".to_owned(),
+        };
+        let containers = |containers: &Map<String, Option<Vec<Block>>>| {
+            map(containers.iter().map(|(name, blocks)| (name, of_container(blocks.as_ref()))))
         };
         let entries = self.entries.iter().map(|(pod, of_pod)| (pod, containers(of_pod)));
         format!(
@@ -134,7 +139,13 @@ pub(super) fn read(
         }
         let pods = file.pod_entries.into_iter().map(|(uid, entry)| (uid, entry.memory_blocks));
         let pods = pods.collect();
-        Ok(Some(State { machine: file.machine_state, blocks: file.entries, pods }))
+        let containers = |of_pod: Map<String, Option<Vec<Block>>>| -> Map<String, Vec<Block>> {
+            let blocks = of_pod.into_iter();
+            blocks.map(|(name, blocks)| (name, blocks.unwrap_or_default())).collect()
+        };
+        let entries = file.entries.into_iter();
+        let blocks = entries.map(|(uid, of_pod)| (uid, containers(of_pod))).collect();
+        Ok(Some(State { machine: file.machine_state, blocks, pods }))
     });
     state.map_err(|error| {
         format!(
@@ -155,10 +166,15 @@ pub(super) fn write(
     state: &State,
     pod_level: bool,
 ) -> std::io::Result<()> {
+    let containers = |of_pod: &Map<String, Vec<Block>>| -> Map<String, Option<Vec<Block>>> {
+        let blocks = of_pod.iter();
+        blocks.map(|(name, blocks)| (name.clone(), Some(blocks.clone()))).collect()
+    };
+    let entries = state.blocks.iter().map(|(uid, of_pod)| (uid.clone(), containers(of_pod)));
     let mut file = File {
         policy_name: policy.to_owned(),
         machine_state: state.machine.clone(),
-        entries: state.blocks.clone(),
+        entries: entries.collect(),
         ..File::default()
     };
     let text = if pod_level {
@@ -202,6 +218,23 @@ mod tests {
         assert_eq!(read(directory.path(), policy, pod_level), Ok(None));
         write(directory.path(), policy, &state, pod_level).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
+
+    #[test]
+    fn container_without_memory_is_read_from_the_file_of_a_kubelet() {
+        let container = Map::from([("b".to_owned(), None)]);
+        let entries = Map::from([("u1".to_owned(), container)]);
+        let mut file = File { policy_name: "Static".to_owned(), entries, ..File::default() };
+        let text = file.text("MemoryManagerCheckpoint");
+        let expected = "Entries:(state.ContainerMemoryAssignments)map[u1:map[b:<nil>]] Checksum";
+        assert!(text.contains(expected), "{text}");
+        file.checksum = checksum(&text);
+        let json = serde_json::to_string(&file).unwrap();
+        assert!(json.contains(r#""entries":{"u1":{"b":null}}"#), "{json}");
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(FILE), json).unwrap();
+        let state = read(directory.path(), "Static", false).unwrap().unwrap();
+        assert!(state.blocks["u1"]["b"].is_empty());
     }
 
     #[test]
