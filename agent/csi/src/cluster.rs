@@ -1,13 +1,15 @@
 //! The interface to the node's cluster. The node's package implements it; tests use their own implementation.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use agent::cluster::{IssuedToken, TokenRequest};
 use async_trait::async_trait;
-use compact::Set;
+use compact::{Map, Set};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use serde_json::Value;
+use tokio::sync::watch;
 
 /// A driver's information about the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +23,9 @@ pub struct NodeDriver {
     /// The node's topology labels in the driver.
     pub topology: BTreeMap<String, String>,
 }
+
+/// The periods of the updates of drivers' limits, by driver.
+pub type UpdatePeriods = Map<String, Duration>;
 
 /// The cluster of a node. Errors are messages of its API server, or the reason that a request failed.
 #[async_trait]
@@ -51,6 +56,12 @@ pub trait VolumeCluster: Send + Sync {
 
     /// Publishes a driver in the node's object and in its CSINode.
     async fn install(&self, driver: &NodeDriver) -> Result<(), String>;
+
+    /// Publishes a driver in the node's CSINode alone.
+    async fn update(&self, driver: &NodeDriver) -> Result<(), String>;
+
+    /// Watches the CSIDriver objects, and reports the periods of the updates of their limits. Ends only if dropped.
+    async fn watch_update_periods(&self, periods: &watch::Sender<UpdatePeriods>);
 
     /// Removes a driver from the node's object and its CSINode.
     async fn uninstall(&self, name: &str) -> Result<(), String>;

@@ -8,6 +8,7 @@
 //! | `names` ◆ | directories, handles and names in the kubelet's format |
 //! | `expand` | expands volumes; `expansion` ◆ decides which, and computes the status of their claims; `sizes` has the known sizes |
 //! | `stats` ◆ | the usage of volumes, as drivers measure it |
+//! | `limits` | publishes the numbers of volumes that drivers can attach, periodically |
 //! | `tokens` | service account tokens for drivers |
 //! | [`VolumeCluster`] | the interface to the cluster, which another package implements |
 //!
@@ -21,13 +22,14 @@
 //!
 //! | task | owns | input | output |
 //! |---|---|---|---|
-//! | upkeep | nothing | unused volumes, registrations, time | NodeUnstageVolume |
+//! | upkeep | nothing | unused volumes, registrations, CSIDriver objects, time | NodeUnstageVolume, limits |
 //! | an operation, one for each call of the agent | the lock of its volume | the call | records, calls of the driver |
 
 mod cluster;
 mod expand;
 mod expansion;
 mod grpc;
+mod limits;
 mod locks;
 mod names;
 mod paths;
@@ -58,7 +60,7 @@ use plugins::PluginHandler;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-pub use cluster::{NodeDriver, VolumeCluster};
+pub use cluster::{NodeDriver, UpdatePeriods, VolumeCluster};
 
 use registration::DriverHandler;
 use volumes::Volumes;
@@ -104,11 +106,11 @@ impl CsiDrivers {
         })
     }
 
-    /// Unstages unused volumes until the future is dropped.
+    /// Unstages unused volumes and updates the limits of drivers until the future is dropped.
     pub async fn run(self) {
         self.volumes.find().await;
         self.volumes_are_known.send_replace(true);
-        self.unstage_unused_volumes().await;
+        tokio::join!(self.unstage_unused_volumes(), self.volumes.update_limits());
     }
 
     async fn unstage_unused_volumes(&self) {

@@ -52,6 +52,11 @@ impl Registry {
         })
     }
 
+    /// The names of all drivers.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
     /// The highest version of the registered driver of this name.
     pub(crate) fn version(&self, driver: &str) -> Option<Version> {
         self.lock().get(driver).map(|driver| driver.version)

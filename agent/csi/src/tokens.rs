@@ -102,9 +102,10 @@ pub(crate) mod tests {
     use compact::Set;
     use k8s_openapi::api::core::v1::Secret;
     use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+    use tokio::sync::watch;
 
     use super::*;
-    use crate::cluster::NodeDriver;
+    use crate::cluster::{NodeDriver, UpdatePeriods};
 
     const HOUR: i64 = 3600;
 
@@ -158,6 +159,12 @@ pub(crate) mod tests {
         async fn install(&self, _driver: &NodeDriver) -> Result<(), String> {
             not_asked()
         }
+
+        async fn update(&self, _driver: &NodeDriver) -> Result<(), String> {
+            not_asked()
+        }
+
+        async fn watch_update_periods(&self, _periods: &watch::Sender<UpdatePeriods>) {}
 
         async fn uninstall(&self, _name: &str) -> Result<(), String> {
             not_asked()

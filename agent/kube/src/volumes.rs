@@ -10,14 +10,15 @@ use agent::cluster::{IssuedToken, TokenRequest};
 use api::patch::{PatchError, strategic};
 use async_trait::async_trait;
 use compact::Set;
-use csi::{NodeDriver, VolumeCluster};
+use csi::{NodeDriver, UpdatePeriods, VolumeCluster};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::client::{ApiClient, ApiError, PatchKind};
+use crate::client::{ApiClient, ApiError, Change, PatchKind, Reflector};
 use crate::node::csi_node::{
     is_of_node, new_csi_node, with_driver, with_node_id, with_topology, without_driver,
     without_node_id,
@@ -27,6 +28,7 @@ use crate::node::status::patch;
 use crate::node::volumes_in_use::VolumesInUse;
 use crate::tokens;
 
+const CSI_DRIVERS: &str = "/apis/storage.k8s.io/v1/csidrivers";
 const CSI_NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
 
 /// The attempts for a change, and the first delay. Each delay is five times the previous one.
@@ -179,10 +181,20 @@ fn claim_patch(before: &Value, after: &Value, is_current: bool) -> Result<Value,
     Ok(patch)
 }
 
+/// ◆ The periods of the updates of drivers' limits, from their CSIDriver objects.
+fn update_periods<'a>(drivers: impl Iterator<Item = &'a Value>) -> UpdatePeriods {
+    let period = |driver: &Value| {
+        let seconds = driver["spec"]["nodeAllocatableUpdatePeriodSeconds"].as_u64()?;
+        let name = driver["metadata"]["name"].as_str()?;
+        (seconds > 0).then(|| (name.to_owned(), Duration::from_secs(seconds)))
+    };
+    drivers.filter_map(period).collect()
+}
+
 #[async_trait]
 impl VolumeCluster for ClusterVolumes {
     async fn driver(&self, name: &str) -> Result<Option<CSIDriver>, String> {
-        self.object(&format!("/apis/storage.k8s.io/v1/csidrivers/{name}")).await
+        self.object(&format!("{CSI_DRIVERS}/{name}")).await
     }
 
     async fn attachment(&self, name: &str) -> Result<Option<VolumeAttachment>, String> {
@@ -233,6 +245,31 @@ impl VolumeCluster for ClusterVolumes {
         with_retries("CSINode", || self.change_csi_node(|node| with_driver(node, driver))).await
     }
 
+    async fn update(&self, driver: &NodeDriver) -> Result<(), String> {
+        let _alone = self.write_lock.lock().await;
+        with_retries("CSINode", || self.change_csi_node(|node| with_driver(node, driver))).await
+    }
+
+    async fn watch_update_periods(&self, periods: &watch::Sender<UpdatePeriods>) {
+        let mut drivers = Reflector::new(self.client.clone(), CSI_DRIVERS);
+        loop {
+            match drivers.next().await {
+                Change::Failed(error) => {
+                    let error = error_chain(&error);
+                    tracing::debug!(error, "failed to watch CSIDriver objects; will retry");
+                }
+                Change::Listed | Change::Object => {
+                    let found = update_periods(drivers.objects().values());
+                    periods.send_if_modified(|known| {
+                        let is_changed = *known != found;
+                        *known = found;
+                        is_changed
+                    });
+                }
+            }
+        }
+    }
+
     async fn uninstall(&self, name: &str) -> Result<(), String> {
         let _alone = self.write_lock.lock().await;
         with_retries("CSINode", || self.change_csi_node(|node| without_driver(node, name))).await?;
@@ -253,6 +290,17 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn drivers_that_request_updates_have_a_period() {
+        let driver = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
+        let drivers = [
+            driver("a", json!({"nodeAllocatableUpdatePeriodSeconds": 10})),
+            driver("b", json!({"attachRequired": true})),
+        ];
+        let expected = UpdatePeriods::from([("a".to_owned(), Duration::from_secs(10))]);
+        assert_eq!(update_periods(drivers.iter()), expected);
+    }
 
     #[test]
     fn patch_of_a_claim_changes_the_status_alone() {

@@ -83,6 +83,17 @@ async fn claimed_volume_is_staged_published_and_undone_in_order() {
 }
 
 #[tokio::test]
+async fn limit_is_published_again_periodically_if_the_driver_requests_it() {
+    let spec = json!({"attachRequired": false, "nodeAllocatableUpdatePeriodSeconds": 1});
+    let scene = Scene::new(spec).await;
+    let limit = || scene.storage("CSINode", NODE)["spec"]["drivers"][0]["allocatable"].clone();
+    wait("the first limit", limit, |seen| *seen == json!({"count": 9})).await;
+    scene.driver.limit(4);
+    wait("the new limit", limit, |seen| *seen == json!({"count": 4})).await;
+    scene.end().await;
+}
+
+#[tokio::test]
 async fn inline_volume_is_published_alone_for_its_pod() {
     let modes = json!({"attachRequired": false, "volumeLifecycleModes": ["Ephemeral"], "podInfoOnMount": true});
     let scene = Scene::new(modes).await;

@@ -53,6 +53,8 @@ struct Shared {
 struct State {
     /// The calls so far: names with their fields.
     calls: Vec<Value>,
+    /// The number of volumes that it can attach.
+    limit: i64,
     stages: bool,
     measures: bool,
     expands: bool,
@@ -89,7 +91,7 @@ impl CsiDriver {
     /// A driver for an agent with this directory, which does not serve yet.
     pub(crate) fn new(place: &Place, root: &Path) -> Self {
         let shared = Shared {
-            state: Mutex::new(State { stages: true, ..State::default() }),
+            state: Mutex::new(State { limit: 9, stages: true, ..State::default() }),
             disk: place.path("disk"),
             endpoint: place.path("csi.sock"),
             mounts: nix::unistd::geteuid().is_root(),
@@ -124,6 +126,11 @@ impl CsiDriver {
 
     fn socket(&self) -> PathBuf {
         self.root.join("plugins_registry").join(format!("{DRIVER}-reg.sock"))
+    }
+
+    /// Sets the number of volumes that it can attach.
+    pub(crate) fn limit(&self, limit: i64) {
+        self.shared.state().limit = limit;
     }
 
     /// Sets whether it supports staging (NodeStageVolume).
@@ -423,7 +430,7 @@ impl Node for Shared {
         let segments = [("topology.example/node".to_owned(), "one".to_owned())].into();
         Ok(Response::new(csi::NodeGetInfoResponse {
             node_id: "the-node".to_owned(),
-            max_volumes_per_node: 9,
+            max_volumes_per_node: self.state().limit,
             accessible_topology: Some(Topology { segments }),
         }))
     }
