@@ -68,6 +68,8 @@ pub(crate) struct MountFailure {
     pub(crate) message: String,
     /// Whether every retry fails too.
     pub(crate) refused: bool,
+    /// Whether the node cannot attach another volume of a driver.
+    pub(crate) is_exhausted: bool,
 }
 
 /// Why there is no sandbox for the containers.

@@ -54,6 +54,7 @@ impl Volumes {
             volume: volume.spec_name.clone(),
             message,
             waits,
+            is_exhausted: false,
         };
         let Some(pod_volume) = PodVolume::of(pod, volume).filter(|pod_volume| !pod_volume.readonly)
         else {

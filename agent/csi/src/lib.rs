@@ -140,7 +140,8 @@ impl CsiDrivers {
         let done = tasks::spawn(operation).await;
         done.unwrap_or_else(|error| {
             let message = format!("operation panicked: {error}");
-            Err(DriverError { step, volume: volume.to_owned(), message, waits: false })
+            let volume = volume.to_owned();
+            Err(DriverError { step, volume, message, waits: false, is_exhausted: false })
         })
     }
 

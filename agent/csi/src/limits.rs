@@ -68,16 +68,21 @@ impl Volumes {
                 Ok(()) = registrations.changed() => {}
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                     for name in schedule.take_due(Instant::now()) {
-                        if let Err(error) = self.update_limit(&name).await {
-                            tracing::warn!(driver = name, error, "failed to update the limit of a driver");
-                        }
+                        self.update_limit(&name).await;
                     }
                 }
             }
         }
     }
 
-    async fn update_limit(&self, name: &str) -> Result<(), String> {
+    /// Updates the limit of a driver now.
+    pub(crate) async fn update_limit(&self, name: &str) {
+        if let Err(error) = self.try_update_limit(name).await {
+            tracing::warn!(driver = name, error, "failed to update the limit of a driver");
+        }
+    }
+
+    async fn try_update_limit(&self, name: &str) -> Result<(), String> {
         let node = self.registry.driver(name)?.node().await.map_err(|error| error.to_string())?;
         // The driver may have been deregistered meanwhile.
         self.registry.driver(name)?;

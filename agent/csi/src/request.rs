@@ -47,6 +47,8 @@ pub(crate) struct DriverSettings {
     pub(crate) tokens_are_secrets: bool,
     /// Volumes are published again periodically (`requiresRepublish`).
     pub(crate) republishes: bool,
+    /// The driver's limit is updated, and pods that exceed it are rejected (`nodeAllocatableUpdatePeriodSeconds`).
+    pub(crate) updates_limit: bool,
 }
 
 /// Whether the agent changes the group of a volume's files to the pod's `fsGroup`.
@@ -82,6 +84,7 @@ impl DriverSettings {
             tokens: spec.token_requests.clone().unwrap_or_default(),
             tokens_are_secrets: spec.service_account_token_in_secrets == Some(true),
             republishes: spec.requires_republish == Some(true),
+            updates_limit: spec.node_allocatable_update_period_seconds.is_some_and(|it| it > 0),
         }
     }
 

@@ -19,7 +19,7 @@ impl Volumes {
         let _after_mounts = self.pods.lock(&pod_dir.to_owned()).await;
         let failed = |step, volume: &Path, message: String| {
             let volume = volume.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            DriverError { step, volume, message, waits: false }
+            DriverError { step, volume, message, waits: false, is_exhausted: false }
         };
         let places = paths::of_pod(&self.root, pod_dir).map_err(|error| {
             let message = format!("failed to read the volumes of {}: {error}", pod_dir.display());

@@ -29,6 +29,22 @@ use crate::uses::Uses;
 /// The timeout for the node's status to list a volume as in use. The mount is then retried.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The code of an attachment's error if the node cannot attach another volume of the driver (RESOURCE_EXHAUSTED).
+const RESOURCE_EXHAUSTED: i32 = 8;
+
+/// Why a volume is not attached.
+struct NotAttached {
+    message: String,
+    /// Whether the node cannot attach another volume of the driver.
+    is_exhausted: bool,
+}
+
+impl From<String> for NotAttached {
+    fn from(message: String) -> Self {
+        Self { message, is_exhausted: false }
+    }
+}
+
 /// The volumes of a node.
 pub(crate) struct Volumes {
     /// The agent's directory.
@@ -88,6 +104,7 @@ impl Volumes {
             volume: volume.spec_name.clone(),
             message,
             waits: false,
+            is_exhausted: false,
         };
         let Some(pod_volume) = PodVolume::of(pod, volume).filter(PodVolume::has_names) else {
             let message = "csi source has no driver or volumeHandle".to_owned();
@@ -122,10 +139,14 @@ impl Volumes {
         let attaches = pod_volume.persistent.is_some() && driver_info.settings.attaches;
         self.uses.add_use(&pod_volume.key, pod_dir, attaches);
         let context = match attaches {
-            true => self
-                .attached(&pod_volume.key)
-                .await
-                .map_err(|message| DriverError { waits: true, ..failed(steps.first, message) })?,
+            true => {
+                let attached = self.attached(&pod_volume.key, &driver_info.settings).await;
+                attached.map_err(|NotAttached { message, is_exhausted }| DriverError {
+                    waits: true,
+                    is_exhausted,
+                    ..failed(steps.first, message)
+                })?
+            }
             false => Strings::new(),
         };
         let staging = match driver_info.capabilities.stages && pod_volume.persistent.is_some() {
@@ -167,8 +188,13 @@ impl Volumes {
         Ok(DriverInfo { driver, capabilities, settings })
     }
 
-    /// The metadata of the attachment, or the reason that the volume is not attached.
-    async fn attached(&self, key: &VolumeKey) -> Result<Strings, String> {
+    /// The metadata of the attachment, or the reason that the volume is not attached. If the node cannot attach another volume
+    /// of the driver, the driver's limit is updated.
+    async fn attached(
+        &self,
+        key: &VolumeKey,
+        settings: &DriverSettings,
+    ) -> Result<Strings, NotAttached> {
         // Until the node's status lists the volume, the controller may detach it.
         let name = key.unique_name();
         let reported =
@@ -176,20 +202,22 @@ impl Volumes {
         reported.map_err(|_| format!("volume {name} is not in the node's volumesInUse yet"))?;
         let name = key.attachment(&self.node);
         let Some(attachment) = self.cluster.attachment(&name).await? else {
-            return Err(format!("volume is not attached: VolumeAttachment {name} not found"));
+            return Err(format!("volume is not attached: VolumeAttachment {name} not found").into());
         };
         if attachment.metadata.deletion_timestamp.is_some() {
-            return Err("volume attachment is being deleted".to_owned());
+            return Err("volume attachment is being deleted".to_owned().into());
         }
         let status = attachment.status.unwrap_or_default();
-        match status.attached {
-            true => Ok(status.attachment_metadata.unwrap_or_default()),
-            false => {
-                Err(status.attach_error.and_then(|error| error.message).unwrap_or_else(|| {
-                    format!("volume is not attached yet (VolumeAttachment {name})")
-                }))
-            }
+        if status.attached {
+            return Ok(status.attachment_metadata.unwrap_or_default());
         }
+        let error = status.attach_error.unwrap_or_default();
+        let is_exhausted = settings.updates_limit && error.error_code == Some(RESOURCE_EXHAUSTED);
+        if is_exhausted {
+            self.update_limit(&key.driver).await;
+        }
+        let not_yet = || format!("volume is not attached yet (VolumeAttachment {name})");
+        Err(NotAttached { message: error.message.unwrap_or_else(not_yet), is_exhausted })
     }
 
     /// Stages a volume, unless this agent has already staged it.

@@ -151,6 +151,7 @@ impl Job {
                 volumes: missing.iter().map(|error| error.volume.clone()).collect(),
                 message: chain(*first),
                 refused: missing.iter().any(|error| error.source.is_of_manifest()),
+                is_exhausted: missing.iter().any(|error| error.source.is_exhausted()),
             })),
         }
     }

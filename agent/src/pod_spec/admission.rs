@@ -66,6 +66,9 @@ impl NodeInfo {
     }
 }
 
+/// The reason of a rejection because the node cannot attach another volume of a driver.
+pub(crate) const ATTACHMENT_LIMIT: &str = "VolumeAttachmentLimitExceeded";
+
 /// Why the node rejects a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejection {
@@ -83,6 +86,18 @@ impl Rejection {
     /// The rejection while the machine shuts down.
     pub(crate) fn of_shutdown() -> Self {
         Self::new("NodeShutdown", "Pod was rejected as the node is shutting down.")
+    }
+
+    /// The rejection because the node cannot attach these volumes (Kubernetes 1.36,
+    /// pkg/kubelet/volumemanager/volume_manager.go VolumeAttachLimitExceededError).
+    pub(crate) fn of_attachments(volumes: &str) -> Self {
+        Self::new(
+            ATTACHMENT_LIMIT,
+            format!(
+                "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[{volumes}], unattached \
+                 volumes=[{volumes}], failed to process volumes=[]: context deadline exceeded"
+            ),
+        )
     }
 
     /// A failed check of the scheduler, which the kubelet repeats.

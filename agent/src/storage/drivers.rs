@@ -179,6 +179,8 @@ pub struct DriverError {
     pub message: String,
     /// Whether nothing failed: the cluster has not attached the volume to the node yet. A kubelet records no event.
     pub waits: bool,
+    /// Whether the node cannot attach another volume of the driver, so that the pod will be rejected.
+    pub is_exhausted: bool,
 }
 
 /// The drivers of a node. A dropped call may have completed.

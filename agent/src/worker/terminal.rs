@@ -1,4 +1,5 @@
-//! Whether a pod terminates although its source still has it: by its phase, by its deadline, or by eviction.
+//! Whether a pod terminates although its source still has it: by its phase, by its deadline, by eviction, or because its
+//! volumes cannot be attached.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,9 @@ use tokio::task::JoinSet;
 
 use super::Worker;
 use crate::clock::after;
+use crate::pod_spec::admission::{ATTACHMENT_LIMIT, Rejection};
 use crate::reporting::events::EventReason;
+use crate::reporting::measures::Counted;
 use crate::reporting::status::eviction::Eviction;
 
 /// The minimum time limit for the end of an evicted pod.
@@ -41,6 +44,14 @@ impl Worker {
             self.termination.grace = eviction.grace.or(self.termination.grace);
             self.termination.eviction = Some(eviction);
         }
+    }
+
+    /// Ends the pod because the node cannot attach these volumes (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncPod).
+    pub(super) fn reject_for_attachments(&mut self, volumes: &str) {
+        let rejection = Rejection::of_attachments(volumes);
+        self.shared.measures.count(Counted::Rejected(rejection.reason.clone()));
+        self.event(None, &EventReason::Rejected(rejection.clone()));
+        self.evict(Eviction::of_rejection(ATTACHMENT_LIMIT, &rejection.message));
     }
 
     /// Starts a task in `overdue` that records an event when an evicted pod exceeds its time limit: one and a half grace periods,

@@ -161,19 +161,23 @@ fn backoff(failures: u32) -> Duration {
 }
 
 impl Worker {
-    /// Records that volumes of the pod failed before it could start. Returns the time of the next retry.
+    /// Records that volumes of the pod failed before it could start. Returns the time of the next retry. Ends the pod if the node
+    /// cannot attach them.
     pub(super) fn mount_failed(&mut self, failure: &MountFailure, now: Timestamp) -> Timestamp {
         let since = *self.volumes.waiting_since.get_or_insert(now);
         if after(since, PATIENCE) <= now {
             self.volumes.waiting_since = Some(now);
-            self.event(
-                None,
-                &EventReason::FailedMount(format!(
-                    "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[], failed to process \
-                     volumes=[]: context deadline exceeded",
-                    failure.volumes.join(" ")
-                )),
-            );
+            let volumes = failure.volumes.join(" ");
+            match failure.is_exhausted {
+                true => self.reject_for_attachments(&volumes),
+                false => self.event(
+                    None,
+                    &EventReason::FailedMount(format!(
+                        "Unable to attach or mount volumes: unmounted volumes=[{volumes}], unattached volumes=[], failed to \
+                         process volumes=[]: context deadline exceeded"
+                    )),
+                ),
+            }
         }
         self.volumes.failed(now)
     }

@@ -195,3 +195,9 @@ fn context_has_pod_fields_if_requested() {
         context.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     assert_eq!(context, expected);
 }
+
+#[test]
+fn limit_is_updated_if_the_driver_requests_a_period() {
+    assert!(settings(json!({"nodeAllocatableUpdatePeriodSeconds": 10})).updates_limit);
+    assert!(!settings(json!({})).updates_limit);
+}

@@ -83,6 +83,18 @@ impl Eviction {
         }
     }
 
+    /// The node rejects the pod although it has admitted it, with this reason and message.
+    pub(crate) fn of_rejection(reason: &'static str, message: &str) -> Self {
+        Self {
+            reason,
+            message: Cow::Owned(format!("Pod was rejected: {message}")),
+            condition: None,
+            annotations: BTreeMap::new(),
+            grace: None,
+            is_event: false,
+        }
+    }
+
     /// Records the eviction in the pod's status. The phase of a pod that has ended is not Failed if all its containers succeeded.
     pub(crate) fn record(&self, pod: &Pod, has_ended: bool, status: &mut PodStatus) {
         if !has_ended || status.phase.as_deref() != Some("Succeeded") {

@@ -168,6 +168,11 @@ impl VolumeError {
             | Self::StillMounted { .. } => false,
         }
     }
+
+    /// Whether the node cannot attach another volume of a driver.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        matches!(self, Self::Driver(error) if error.is_exhausted)
+    }
 }
 
 /// Adds the operation and its path to an I/O error.

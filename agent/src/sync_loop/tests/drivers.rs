@@ -131,6 +131,7 @@ fn error(message: &str) -> DriverError {
         volume: "pv".to_owned(),
         message: message.to_owned(),
         waits: false,
+        is_exhausted: false,
     }
 }
 
@@ -309,6 +310,30 @@ async fn unattached_volume_is_awaited_without_events() {
     assert!(drivers.seconds("mount").len() > 3);
     drivers.script().refuses = None;
     scene.until_running("u1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_is_rejected_after_a_while_if_the_node_cannot_attach_its_volume() {
+    let (scene, drivers) = scene_with_drivers();
+    scene.objects.set(bound());
+    let mut events = scene.agent().events();
+    let not_attached =
+        DriverError { waits: true, is_exhausted: true, ..error("attachment limit exceeded") };
+    drivers.script().refuses = Some(not_attached);
+    scene.want(&[of_claim()]);
+    scene.sleep(100).await;
+    assert_eq!(phase(&scene.report("u1")), "Pending");
+    scene.until_finished("u1").await;
+    let reason = "VolumeAttachmentLimitExceeded";
+    assert_eq!(scene.status("u1"), ("Failed".to_owned(), reason.to_owned()));
+    let text = "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[v], unattached volumes=[v], failed to process volumes=[]: context deadline exceeded";
+    let message = scene.report("u1").status.message.clone();
+    assert_eq!(message, Some(format!("Pod was rejected: {text}")));
+    let rejected = drain(&mut events).filter(|event| event.reason == reason);
+    let messages: Vec<String> = rejected.map(|event| event.message).collect();
+    assert_eq!(messages, [text]);
+    scene.remove_all().await;
+    scene.assert_clean();
 }
 
 #[tokio::test(start_paused = true)]
