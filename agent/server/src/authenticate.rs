@@ -1,7 +1,9 @@
 //! Authenticates clients by certificate or token, or as anonymous.
 //!
 //! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/authentication/authenticatorfactory/delegating.go: a rejected token is an error
-//! even if anonymous clients are admitted, and a certificate of another authority is ignored if there is a token.
+//! even if anonymous clients are admitted, and a rejected credential is ignored if a later one is accepted.
+
+pub(crate) mod websocket_token;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,6 +20,9 @@ use webpki::EndEntityCert;
 use super::expiring::ExpiringCache;
 use super::subject::{self, User};
 use super::tls::ClientAuthority;
+use super::tunnel::is_upgrade;
+use super::tunnel::translate::is_websocket;
+use websocket_token::ProtocolError;
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// The group of all authenticated users.
@@ -35,6 +40,9 @@ pub(crate) enum Unauthenticated {
     /// The API server rejected the token.
     #[error("token rejected")]
     Token,
+    /// The protocols that a WebSocket client offers have a malformed token.
+    #[error("token among the WebSocket protocols rejected: {0}")]
+    Protocol(ProtocolError),
     /// The API server was unreachable, or its answer is inconclusive.
     #[error("failed to review the token: {0}")]
     Review(String),
@@ -60,23 +68,52 @@ impl Authenticator {
         peer: &[CertificateDer<'static>],
         headers: &HeaderMap,
     ) -> Result<User, Unauthenticated> {
-        let by_certificate = match (&self.authority, peer) {
-            (Some(authority), [own, others @ ..]) => {
-                Some(of_certificate(authority.verifier().as_ref(), own, others, self.reads_uids))
-            }
-            _ => None,
-        };
-        let mut user = match (by_certificate, bearer(headers), &self.tokens) {
-            (Some(Ok(user)), _, _) => user,
-            (_, Some(token), Some(reviewer)) => reviewer.review(token).await?,
-            (Some(Err(problem)), _, _) => return Err(Unauthenticated::Certificate(problem)),
-            (None, _, _) if self.anonymous => return Ok(anonymous()),
-            (None, _, _) => return Err(Unauthenticated::NoCredentials),
+        let Some(mut user) = self.authenticated(peer, headers).await? else {
+            return if self.anonymous {
+                Ok(anonymous())
+            } else {
+                Err(Unauthenticated::NoCredentials)
+            };
         };
         if !user.groups.iter().any(|group| group == AUTHENTICATED) {
             user.groups.push(AUTHENTICATED.to_owned());
         }
         Ok(user)
+    }
+
+    /// The user of the first credential that is accepted; `None` without credentials.
+    async fn authenticated(
+        &self,
+        peer: &[CertificateDer<'static>],
+        headers: &HeaderMap,
+    ) -> Result<Option<User>, Unauthenticated> {
+        let mut rejected = None;
+        if let (Some(authority), [own, others @ ..]) = (&self.authority, peer) {
+            match of_certificate(authority.verifier().as_ref(), own, others, self.reads_uids) {
+                Ok(user) => return Ok(Some(user)),
+                Err(problem) => rejected = Some(Unauthenticated::Certificate(problem)),
+            }
+        }
+        if let Some(reviewer) = &self.tokens {
+            let of_header = Ok(bearer(headers).map(str::to_owned));
+            let of_protocol = if is_websocket(headers) && is_upgrade(headers) {
+                websocket_token::token(headers).map_err(Unauthenticated::Protocol)
+            } else {
+                Ok(None)
+            };
+            for token in [of_header, of_protocol] {
+                let reviewed = match token {
+                    Ok(Some(token)) => reviewer.review(&token).await,
+                    Ok(None) => continue,
+                    Err(error) => Err(error),
+                };
+                match reviewed {
+                    Ok(user) => return Ok(Some(user)),
+                    Err(error) => rejected = Some(error),
+                }
+            }
+        }
+        rejected.map_or(Ok(None), Err)
     }
 }
 
@@ -180,6 +217,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use compact::Map;
     use http::HeaderValue;
+    use http::header::{CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+    use kube_node::client::Connection;
     use rstest::rstest;
 
     use super::*;
@@ -224,5 +263,64 @@ mod tests {
             user.ok().map(|user| user.name),
             anonymous.then(|| "system:anonymous".to_owned())
         );
+    }
+
+    /// A reviewer with cached results: the token `a` is valid, the token `b` is not. It has no server.
+    fn reviewer() -> TokenReviewer {
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = directory.path().join("config");
+        let config = "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n\
+            clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+            users: [{name: u, user: {token: t}}]\n";
+        std::fs::write(&kubeconfig, config).unwrap();
+        let client = ApiClient::new(Connection::load(&kubeconfig).unwrap()).unwrap();
+        let ttl = Duration::from_secs(3600);
+        let reviewer = TokenReviewer::new(client, ttl);
+        let user = User { name: "jane".to_owned(), ..User::default() };
+        for (token, result) in [("a", Some(user)), ("b", None)] {
+            let key = digest(&SHA256, token.as_bytes()).as_ref().to_vec();
+            let now = Instant::now();
+            reviewer.lock().insert(key, result, now + ttl, now);
+        }
+        reviewer
+    }
+
+    /// `TOKEN` stands for the prefix of a token; `YQ` is the token `a`, and `Yg` the token `b`.
+    #[rstest]
+    #[case::accepted("websocket", "v4, TOKEN.YQ", "", Ok("jane"))]
+    #[case::rejected("websocket", "v4, TOKEN.Yg", "", Err("token rejected"))]
+    #[case::malformed(
+        "websocket",
+        "TOKEN.YQ",
+        "",
+        Err("token among the WebSocket protocols rejected: no other protocol is offered")
+    )]
+    #[case::after_a_rejected_header("websocket", "v4, TOKEN.YQ", "Bearer b", Ok("jane"))]
+    #[case::after_an_accepted_header("websocket", "TOKEN.Yg", "Bearer a", Ok("jane"))]
+    #[case::of_spdy("SPDY/3.1", "v4, TOKEN.YQ", "", Ok("system:anonymous"))]
+    #[tokio::test]
+    async fn websocket_clients_authenticate_by_a_protocol(
+        #[case] upgrade: &str,
+        #[case] protocols: &str,
+        #[case] authorization: &str,
+        #[case] expected: Result<&str, &str>,
+    ) {
+        let protocols = protocols.replace("TOKEN", "base64url.bearer.authorization.k8s.io");
+        let headers = [
+            (CONNECTION, "Upgrade"),
+            (UPGRADE, upgrade),
+            (SEC_WEBSOCKET_PROTOCOL, protocols.as_str()),
+            (AUTHORIZATION, authorization),
+        ];
+        let headers = headers.map(|(name, value)| (name, HeaderValue::from_str(value).unwrap()));
+        let authenticator = Authenticator {
+            authority: None,
+            tokens: Some(reviewer()),
+            anonymous: true,
+            reads_uids: true,
+        };
+        let user = authenticator.user(&[], &headers.into_iter().collect()).await;
+        let seen = user.map(|user| user.name).map_err(|error| error.to_string());
+        assert_eq!(seen.as_deref().map_err(String::as_str), expected);
     }
 }

@@ -6,7 +6,7 @@
 //! | `connections` | the number of connections, and the time limit of unauthenticated ones |
 //! | `tls`, `served_certificate` | the server's certificate; the authorities of client certificates (`tls::client_authority`) |
 //! | `requests` | one request: authentication, authorization, and the response |
-//! | `authenticate`, `subject` ◆ | authentication by certificate or TokenReview |
+//! | `authenticate` (`websocket_token` ◆), `subject` ◆ | authentication by certificate or TokenReview |
 //! | `authorize`, `attributes` ◆ | authorization by SubjectAccessReview |
 //! | `node_api` | the part that the read-only port also serves: health, pods, statistics and metrics |
 //! | `health` ◆, `configz` ◆ | checks of the agent; the configuration in use |
@@ -24,7 +24,7 @@
 //! - Nothing is served before the client is authenticated and authorized. Authorization and routing use the same decoded path.
 //! - No name in a URL is used as a file name: the runtime provides the paths of log files. The machine's logs are looked up in
 //!   its log directory, and no symbolic link leads out of it.
-//! - The runtime's stream server gets no credentials of the client: no token, no cookie.
+//! - The runtime's stream server gets no credentials of the client: no token, also not as a WebSocket protocol, and no cookie.
 //!
 //! # Tasks
 //! One for each connection, in the set of [`Server::serve`], which ends them when it is dropped. [`NodeApi::measure_starts`] counts

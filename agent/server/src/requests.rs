@@ -112,7 +112,8 @@ impl Client {
                 }
                 Unauthenticated::NoCredentials
                 | Unauthenticated::Certificate(_)
-                | Unauthenticated::Token => tracing::debug!(%error, "rejected a request"),
+                | Unauthenticated::Token
+                | Unauthenticated::Protocol(_) => tracing::debug!(%error, "rejected a request"),
             }
             ErrorResponse::new(StatusCode::UNAUTHORIZED, "Unauthorized")
         })?;

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, copy, sink, split};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use super::authenticate::websocket_token;
 use super::metrics::http::InFlight;
 use super::response::{Body, ErrorResponse, full_body};
 use translate::Translation;
@@ -33,7 +34,8 @@ const STREAM_SERVER_TIMEOUT: Duration = Duration::from_secs(30);
 const LINGER: Duration = Duration::from_secs(30);
 /// The maximum length of the runtime's error response that is passed on, in bytes.
 const MAX_ERROR_BYTES: usize = 64 << 10;
-/// Headers that are not forwarded to the runtime: the client's credentials, and headers of this connection.
+/// Headers that are not forwarded to the runtime: the client's credentials, and headers of this connection. A token among the
+/// WebSocket protocols is not forwarded either ([`websocket_token::remove`]).
 const NOT_FORWARDED: [http::HeaderName; 6] =
     [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, HOST, CONTENT_LENGTH, TRANSFER_ENCODING];
 
@@ -105,6 +107,7 @@ async fn forward(
     *forwarded.uri_mut() = path;
     let passed = request.headers().iter().filter(|(name, _)| !NOT_FORWARDED.contains(name));
     forwarded.headers_mut().extend(passed.map(|(name, value)| (name.clone(), value.clone())));
+    websocket_token::remove(forwarded.headers_mut());
     let host = HeaderValue::from_str(&authority).map_err(|error| failed(error.to_string()))?;
     forwarded.headers_mut().insert(HOST, host);
     if let Some(translation) = translation {
@@ -323,6 +326,48 @@ mod tests {
         ] {
             assert!(answer.contains(header), "{header}: {answer}");
         }
+    }
+
+    #[tokio::test]
+    async fn credentials_are_not_forwarded() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/exec/token", listener.local_addr().unwrap());
+        let runtime = async {
+            let (mut io, _) = listener.accept().await.unwrap();
+            let asked = head(&mut io).await;
+            let answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
+            io.write_all(answer).await.unwrap();
+            asked
+        };
+        let (mut client, to_client) = pair().await;
+        let service = service_fn(|mut request: Request<Incoming>| {
+            let url = &url;
+            async move {
+                let (answer, _) = open(&mut request, url, None).await.unwrap();
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        let serving = async {
+            let connection = server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(to_client), service);
+            connection.await.unwrap();
+        };
+        let asking = async {
+            // The token is `secret`.
+            let request = "GET /exec/default/p/app HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\n\
+                Upgrade: websocket\r\nAuthorization: Bearer secret\r\nCookie: secret\r\n\
+                Sec-WebSocket-Protocol: v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0\r\n\
+                Sec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n";
+            client.write_all(request.as_bytes()).await.unwrap();
+            let answer = head(&mut client).await;
+            drop(client);
+            answer
+        };
+        let (asked, (), answer) = tokio::join!(runtime, serving, asking);
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+        assert!(!asked.contains("secret") && !asked.contains("c2VjcmV0"), "{asked}");
+        let offered = "\r\nsec-websocket-protocol: v5.channel.k8s.io, v4.channel.k8s.io\r\n";
+        assert!(asked.to_ascii_lowercase().contains(offered), "{asked}");
     }
 
     #[rstest]
