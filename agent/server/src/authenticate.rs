@@ -1,7 +1,8 @@
 //! Authenticates clients by certificate or token, or as anonymous.
 //!
 //! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/authentication/authenticatorfactory/delegating.go: a rejected token is an error
-//! even if anonymous clients are admitted, and a rejected credential is ignored if a later one is accepted.
+//! even if anonymous clients are admitted, and a rejected credential is ignored if a later one is accepted. A certificate
+//! without a common name is no credential.
 
 pub(crate) mod websocket_token;
 
@@ -90,7 +91,8 @@ impl Authenticator {
         let mut rejected = None;
         if let (Some(authority), [own, others @ ..]) = (&self.authority, peer) {
             match of_certificate(authority.verifier().as_ref(), own, others, self.reads_uids) {
-                Ok(user) => return Ok(Some(user)),
+                Ok(Some(user)) => return Ok(Some(user)),
+                Ok(None) => {}
                 Err(problem) => rejected = Some(Unauthenticated::Certificate(problem)),
             }
         }
@@ -125,17 +127,17 @@ fn anonymous() -> User {
     }
 }
 
+/// The user of a certificate; `None` if it has no common name.
 fn of_certificate(
     verifier: &dyn ClientCertVerifier,
     own: &CertificateDer<'static>,
     others: &[CertificateDer<'static>],
     reads_uids: bool,
-) -> Result<User, String> {
+) -> Result<Option<User>, String> {
     let verified = verifier.verify_client_cert(own, others, UnixTime::now());
     verified.map_err(|error| error.to_string())?;
     let parsed = EndEntityCert::try_from(own).map_err(|error| error.to_string())?;
-    let user = subject::user(parsed.subject(), reads_uids);
-    user.ok_or_else(|| "its subject has no common name, or not one uid".to_owned())
+    subject::user(parsed.subject(), reads_uids).map_err(|error| error.to_string())
 }
 
 /// ◆ The token of an Authorization header.
@@ -219,6 +221,10 @@ mod tests {
     use http::HeaderValue;
     use http::header::{CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
     use kube_node::client::Connection;
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+        ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    };
     use rstest::rstest;
 
     use super::*;
@@ -320,6 +326,53 @@ mod tests {
             reads_uids: true,
         };
         let user = authenticator.user(&[], &headers.into_iter().collect()).await;
+        let seen = user.map(|user| user.name).map_err(|error| error.to_string());
+        assert_eq!(seen.as_deref().map_err(String::as_str), expected);
+    }
+
+    /// An authority, and a certificate that it issued. An empty common name is omitted.
+    fn issued(common_name: &str) -> (ClientAuthority, CertificateDer<'static>) {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("ca.crt");
+        std::fs::write(&file, issuer.pem()).unwrap();
+        let authority = ClientAuthority::new(file, false).unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+        if !common_name.is_empty() {
+            params.distinguished_name.push(DnType::CommonName, common_name);
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let client = params.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
+        (authority, client.der().clone())
+    }
+
+    #[rstest]
+    #[case::anonymous("", "", true, Ok("system:anonymous"))]
+    #[case::refused("", "", false, Err("no credentials"))]
+    #[case::with_a_token("", "Bearer a", true, Ok("jane"))]
+    #[case::with_a_rejected_token("", "Bearer b", true, Err("token rejected"))]
+    #[case::named("joe", "Bearer b", true, Ok("joe"))]
+    #[tokio::test]
+    async fn certificate_without_common_name_is_no_credential(
+        #[case] common_name: &str,
+        #[case] authorization: &str,
+        #[case] anonymous: bool,
+        #[case] expected: Result<&str, &str>,
+    ) {
+        let (authority, certificate) = issued(common_name);
+        let authenticator = Authenticator {
+            authority: Some(Arc::new(authority)),
+            tokens: Some(reviewer()),
+            anonymous,
+            reads_uids: true,
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, HeaderValue::from_str(authorization).unwrap());
+        let user = authenticator.user(&[certificate], &headers).await;
         let seen = user.map(|user| user.name).map_err(|error| error.to_string());
         assert_eq!(seen.as_deref().map_err(String::as_str), expected);
     }

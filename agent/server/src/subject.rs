@@ -22,10 +22,40 @@ pub(crate) struct User {
     pub(crate) extra: Map<String, Vec<String>>,
 }
 
-/// The user of a subject in DER, without the tag and length of the whole; `None` if it has no common name or cannot be read. With
-/// `reads_uid`, a subject may have one uid (gate AllowParsingUserUIDFromCertAuth).
-pub(crate) fn user(subject: &[u8], reads_uid: bool) -> Option<User> {
-    let (mut name, mut groups, mut uids) = (None, Vec::new(), Vec::new());
+/// A certificate's subject names no user, although it has a common name or cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SubjectError {
+    #[error("its subject cannot be read")]
+    Malformed,
+    #[error("its subject has an empty uid, or several uids")]
+    Uid,
+}
+
+/// The attributes of a subject that make a user.
+#[derive(Default)]
+struct Attributes {
+    common_name: String,
+    organizations: Vec<String>,
+    uids: Vec<String>,
+}
+
+/// The user of a subject in DER, without the tag and length of the whole; `None` if it has no common name. With `reads_uid`, a
+/// subject may have one uid (gate AllowParsingUserUIDFromCertAuth).
+pub(crate) fn user(subject: &[u8], reads_uid: bool) -> Result<Option<User>, SubjectError> {
+    let Attributes { common_name, organizations, mut uids } =
+        attributes(subject, reads_uid).ok_or(SubjectError::Malformed)?;
+    if common_name.is_empty() {
+        return Ok(None);
+    }
+    if uids.len() > 1 || uids.iter().any(String::is_empty) {
+        return Err(SubjectError::Uid);
+    }
+    let uid = uids.pop().unwrap_or_default();
+    Ok(Some(User { name: common_name, uid, groups: organizations, ..User::default() }))
+}
+
+fn attributes(subject: &[u8], reads_uid: bool) -> Option<Attributes> {
+    let mut found = Attributes::default();
     let mut relative_names = Elements::new(subject);
     while !relative_names.is_empty() {
         let mut attributes = relative_names.next(SET)?;
@@ -34,20 +64,15 @@ pub(crate) fn user(subject: &[u8], reads_uid: bool) -> Option<User> {
             let kind = attribute.next(OBJECT_IDENTIFIER)?.bytes();
             // As in Go, the last common name applies.
             if kind == COMMON_NAME {
-                name = Some(attribute.text()?);
+                found.common_name = attribute.text()?;
             } else if kind == ORGANIZATION {
-                groups.push(attribute.text()?);
+                found.organizations.push(attribute.text()?);
             } else if kind == UID && reads_uid {
-                uids.push(attribute.text()?);
+                found.uids.push(attribute.text()?);
             }
         }
     }
-    let name = name.filter(|name| !name.is_empty())?;
-    if uids.len() > 1 || uids.iter().any(String::is_empty) {
-        return None;
-    }
-    let uid = uids.pop().unwrap_or_default();
-    Some(User { name, uid, groups, ..User::default() })
+    Some(found)
 }
 
 #[cfg(test)]
@@ -80,34 +105,36 @@ mod tests {
             (DnType::CountryName, "DE"),
             (DnType::CommonName, long.as_str()),
         ];
-        let user = user(&subject(&names), true).unwrap();
+        let user = user(&subject(&names), true).unwrap().unwrap();
         assert_eq!((user.name, user.groups), (long, vec!["system:masters".to_owned()]));
         let nameless = subject(&[(DnType::OrganizationName, "system:masters")]);
-        assert_eq!(super::user(&nameless, true), None);
-        assert_eq!(super::user(b"", true), None);
+        for nobody in [&nameless, &subject(&[(DnType::CommonName, "")]), &Vec::new()] {
+            assert_eq!(super::user(nobody, true), Ok(None));
+        }
     }
 
     #[rstest]
-    #[case::read("42", true, Some("42"))]
-    #[case::left_out("42", false, Some(""))]
-    #[case::empty("", true, None)]
-    #[case::empty_and_left_out("", false, Some(""))]
+    #[case::read("42", true, Ok("42"))]
+    #[case::left_out("42", false, Ok(""))]
+    #[case::empty("", true, Err(SubjectError::Uid))]
+    #[case::empty_and_left_out("", false, Ok(""))]
     fn uid_is_read_with_its_gate(
         #[case] uid: &str,
         #[case] reads_uid: bool,
-        #[case] expected: Option<&str>,
+        #[case] expected: Result<&str, SubjectError>,
     ) {
         let kind = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
         let subject = subject(&[(DnType::CommonName, "jane"), (kind, uid)]);
-        let seen = user(&subject, reads_uid).map(|user| user.uid);
-        assert_eq!(seen.as_deref(), expected);
+        let seen = user(&subject, reads_uid).map(|user| user.unwrap().uid);
+        assert_eq!(seen, expected.map(str::to_owned));
     }
 
     #[test]
-    fn truncated_subjects_are_no_user() {
+    fn truncated_subjects_are_malformed() {
         let whole = subject(&[(DnType::CommonName, "kubelet-client")]);
-        for length in 0..whole.len() {
-            assert_eq!(user(&whole[..length], true), None, "{length}");
+        for length in 1..whole.len() {
+            let seen = user(&whole[..length], true);
+            assert_eq!(seen, Err(SubjectError::Malformed), "{length}");
         }
     }
 
