@@ -263,6 +263,11 @@ impl AgentView {
         }
     }
 
+    /// Records an event about the node of this name.
+    pub fn record_node_event(&self, node: &str, kind: EventType, reason: &str, message: String) {
+        self.events.record_node(node, kind, reason, message);
+    }
+
     /// The pod with this name and its current status.
     #[must_use]
     pub fn pod(&self, namespace: &str, name: &str) -> Option<ApiPod> {

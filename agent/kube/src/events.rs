@@ -1,4 +1,4 @@
-//! Writes events to the API server: those that the agent records for pods, and those of the node.
+//! Writes the events of pods and of the node to the API server, as the agent has counted and aggregated them.
 //!
 //! Events are best effort: an event that the server rejects is dropped, and so is one that finds the queue full.
 //!
@@ -30,14 +30,6 @@ const REMEMBERED: usize = 4096;
 /// The source component of events.
 const COMPONENT: &str = "kubelet";
 
-/// An event of the node itself.
-#[derive(Clone, Debug)]
-pub(crate) struct NodeEvent {
-    pub(crate) kind: EventType,
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
-}
-
 /// Identifies an event: a repetition has the same identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
@@ -68,35 +60,26 @@ impl Events {
     }
 
     /// Queues and writes events until the task is cancelled.
-    pub(crate) async fn run(
-        mut self,
-        mut recorded: mpsc::UnboundedReceiver<Event>,
-        mut of_node: mpsc::UnboundedReceiver<NodeEvent>,
-    ) {
+    pub(crate) async fn run(mut self, mut recorded: mpsc::UnboundedReceiver<Event>) {
         let (queue, mut queued) = mpsc::channel(QUEUE);
         let taking = async {
-            loop {
-                let next = tokio::select! {
-                    Some(event) = recorded.recv() => Queued::Object(event),
-                    Some(event) = of_node.recv() => Queued::Node(event, Timestamp::now()),
-                    else => std::future::pending().await,
-                };
-                if queue.try_send(next).is_err() {
+            while let Some(event) = recorded.recv().await {
+                if queue.try_send(event).is_err() {
                     tracing::warn!("dropped an event: the queue of {QUEUE} events is full");
                 }
             }
         };
         let writing = async {
-            while let Some(next) = queued.recv().await {
-                self.write_with_retries(&next).await;
+            while let Some(event) = queued.recv().await {
+                self.write_with_retries(&event).await;
             }
         };
         tokio::join!(taking, writing);
     }
 
-    async fn write_with_retries(&mut self, next: &Queued) {
+    async fn write_with_retries(&mut self, event: &Event) {
         for tried in 0..TRIES {
-            let error = match self.write(next).await {
+            let error = match self.write(event).await {
                 Ok(()) => return,
                 Err(error) => error,
             };
@@ -115,15 +98,7 @@ impl Events {
         tracing::warn!("dropped an event: the API server could not be reached {TRIES} times");
     }
 
-    async fn write(&mut self, next: &Queued) -> Result<(), ApiError> {
-        let now = Timestamp::now();
-        let event = match next {
-            Queued::Object(event) => event,
-            Queued::Node(event, at) => {
-                let object = of_node(&self.node, event, *at, now);
-                return self.client.create(&events("default"), &object).await.map(drop);
-            }
-        };
+    async fn write(&mut self, event: &Event) -> Result<(), ApiError> {
         let identity = identity(event);
         if let Some(name) = self.written.get(&identity) {
             let path = format!("{}/{name}", events(namespace(event)));
@@ -138,7 +113,7 @@ impl Events {
                 result => return result.map(drop),
             }
         }
-        let mut object = recorded(&self.node, event, now);
+        let mut object = recorded(&self.node, event, Timestamp::now());
         if let Some(pod) = self.known.borrow().get(&event.object.uid) {
             let version = &pod.api().metadata.resource_version;
             object["involvedObject"]["resourceVersion"] = json!(version);
@@ -151,11 +126,6 @@ impl Events {
         self.written.insert(identity, name);
         Ok(())
     }
-}
-
-enum Queued {
-    Object(Event),
-    Node(NodeEvent, Timestamp),
 }
 
 /// ◆ The identity of an event. An aggregate is one event, whichever message and container its last occurrence had.
@@ -240,26 +210,6 @@ fn node_reference(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "name": name})
 }
 
-/// ◆ An event of the node. The node has no namespace, so its events are in `default`.
-fn of_node(node: &str, event: &NodeEvent, at: Timestamp, now: Timestamp) -> Value {
-    let at = whole_seconds(at);
-    json!({
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": name(node, now), "namespace": "default"},
-        "involvedObject": node_reference(node),
-        "type": event.kind.as_str(),
-        "reason": event.reason,
-        "message": event.message,
-        "source": {"component": COMPONENT, "host": node},
-        "reportingComponent": COMPONENT,
-        "reportingInstance": node,
-        "count": 1,
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -330,8 +280,5 @@ mod tests {
         assert_eq!(object["metadata"]["namespace"], "default");
         let expected = json!({"apiVersion": "v1", "kind": "Node", "name": "n1"});
         assert_eq!(object["involvedObject"], expected);
-        let kind = EventType::Normal;
-        let own = NodeEvent { kind, reason: "Starting", message: "m".to_owned() };
-        assert_eq!(of_node("n1", &own, at, at)["involvedObject"], expected);
     }
 }

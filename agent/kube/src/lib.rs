@@ -27,7 +27,7 @@
 //! |---|---|---|---|
 //! | the agent's reader of `ApiPods` | the pods at the server | list and watch | changes of pods, known pods (watch) |
 //! | CSINode | nothing | the node | the node's CSINode, which later registrations of drivers change |
-//! | heartbeat | the time of the last report | facts of agent, runtime and machine | the node and its status |
+//! | heartbeat | the time of the last report | facts of agent, runtime and machine | the node and its status, events of the agent |
 //! | lease | the last lease | time | the lease |
 //! | rotation, one for each certificate | the time of renewal | time | requests, files, the client's identity, the end of the node |
 //! | writer | the last written status of each pod | reports, known pods | patches of statuses, deletions |
@@ -35,7 +35,7 @@
 //! | objects, and one task for each object | the node, and the objects that pods refer to | registered pods, reads, list and watch | the agent's object store, the set of known objects (watch) |
 //! | pod CIDRs | the ranges that the runtime accepted | the node | UpdateRuntimeConfig |
 //! | services | Services and EndpointSlices | list and watch | tables for the service network |
-//! | events | the names of written events | events of agent and heartbeat | events |
+//! | events | the names of written events | events of the agent | events |
 
 mod certificates;
 mod chance;
@@ -64,7 +64,7 @@ use api::pod::{Pod, PodUid};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ServiceAccount, Taint};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use certificates::bootstrap::{Bootstrap, BootstrapError, is_valid};
@@ -334,7 +334,6 @@ impl Cluster for ClusterNode {
         // The timeout is the interval until the next heartbeat, and heartbeats bypass the rate limit.
         let heartbeats =
             self.client.with_rate(Rate::UNLIMITED).with_timeout(status.period.min(status.lease));
-        let (node_events, of_node) = mpsc::unbounded_channel();
         let event_rate = self.settings.event_rate.unwrap_or(Rate::UNLIMITED);
         let events = Events::new(self.client.with_rate(event_rate), &name, self.known.subscribe());
         let node = NodeFacts {
@@ -385,7 +384,6 @@ impl Cluster for ClusterNode {
             status,
             self.in_use.clone(),
             self.registry.own_node(),
-            node_events,
         )));
         tasks.spawn(tasks::boxed(csi_node));
         tasks.spawn(tasks::boxed(lease::run(heartbeats, name, status.lease)));
@@ -402,7 +400,7 @@ impl Cluster for ClusterNode {
         if let Some(objects) = objects {
             tasks.spawn(tasks::boxed(objects.run()));
         }
-        tasks.spawn(tasks::boxed(events.run(of_agent, of_node)));
+        tasks.spawn(tasks::boxed(events.run(of_agent)));
         let expired = async {
             match client_rotation {
                 Some(rotation) => rotation.run().await,

@@ -204,6 +204,12 @@ async fn cordon_and_uncordon_are_events() {
         let message = format!("Node {NODE} status is now: {reason}");
         assert_eq!((&event["type"], &event["message"]), (&json!("Normal"), &json!(message)));
     }
+    // A repetition is counted.
+    change_node(&joined, Part::Main, |node| node["spec"]["unschedulable"] = json!(true));
+    let cordoned = event(&joined, "Node", "NodeNotSchedulable").await;
+    let name = cordoned["metadata"]["name"].as_str().unwrap();
+    let current = || joined.object(Kind::of("v1", "Event"), "default", name);
+    wait("the second cordon", current, |event| event["count"] == 2).await;
     joined.end(agent).await;
 }
 

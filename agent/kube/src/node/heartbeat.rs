@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent::EventType;
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::facts::NodeFacts;
@@ -18,7 +18,6 @@ use super::volumes_in_use::VolumesInUse;
 use crate::StatusSettings;
 use crate::chance::{chance, jittered};
 use crate::client::{ApiClient, ApiError, PatchKind};
-use crate::events::NodeEvent;
 
 const JITTER: f64 = 0.04;
 /// The attempts per period.
@@ -75,33 +74,47 @@ impl HeartbeatState {
     }
 }
 
+/// An event of the node.
+#[derive(Debug)]
+pub(super) struct NodeEvent {
+    kind: EventType,
+    reason: &'static str,
+    message: String,
+}
+
+impl NodeEvent {
+    /// Records it with the agent's events, so that their limits apply to all events of the node together.
+    fn record(self, node: &NodeFacts) {
+        let name = &node.registration.name;
+        node.view.record_node_event(name, self.kind, self.reason, self.message);
+    }
+}
+
 /// Registers the node and updates its status. Never returns. A change of readiness, of limitations, or of the volumes in use is sent
-/// without delay. `known` is the node's object from the watch; `events` receives changes of readiness and schedulability.
+/// without delay. `known` is the node's object from the watch.
 pub(crate) async fn run(
     client: ApiClient,
     node: NodeFacts,
     settings: StatusSettings,
     in_use: VolumesInUse,
     known: watch::Receiver<Option<Value>>,
-    events: mpsc::UnboundedSender<NodeEvent>,
 ) {
     let starting = NodeEvent {
         kind: EventType::Normal,
         reason: "Starting",
         message: "Starting kubelet.".to_owned(),
     };
-    // Without a receiver, no events are written.
-    let _ = events.send(starting);
+    starting.record(&node);
     if let Some(status) = register(&client, &node).await {
         for reason in transitions(&Value::Null, &status) {
-            let _ = events.send(status_event(&node.registration.name, reason));
+            status_event(&node.registration.name, reason).record(&node);
         }
     }
     let (mut view, mut limits) = (node.view.clone(), node.limits.clone());
     let mut volumes = node.volumes_in_use.clone();
     let mut state = HeartbeatState::new(settings.report_period);
     loop {
-        if let Some(facts) = update(&client, &node, &known, &mut state, &events).await
+        if let Some(facts) = update(&client, &node, &known, &mut state).await
             && let Some(volumes) = &facts.volumes_in_use
         {
             in_use.set_reported(volumes);
@@ -121,14 +134,13 @@ async fn update(
     node: &NodeFacts,
     known: &watch::Receiver<Option<Value>>,
     state: &mut HeartbeatState,
-    events: &mpsc::UnboundedSender<NodeEvent>,
 ) -> Option<Facts> {
     let facts = node.now().await;
     // The first attempt uses the object from the watch.
     let known = known.borrow().clone();
     let happened = try_updates(client, &facts, state, known, &node.startup).await?;
     for event in happened {
-        let _ = events.send(event);
+        event.record(node);
     }
     Some(facts)
 }

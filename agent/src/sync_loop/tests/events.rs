@@ -229,3 +229,18 @@ async fn system_oom_kills_are_node_events() {
     assert_eq!(view.system_oom_kills(), Some(2));
     assert_eq!(Scene::new().agent().view().system_oom_kills(), None, "nobody watches");
 }
+
+#[tokio::test(start_paused = true)]
+async fn events_that_the_cluster_records_about_the_node_are_counted_and_limited() {
+    let scene = Scene::new();
+    let mut events = scene.agent().events();
+    let view = scene.agent().view();
+    for _ in 0..30 {
+        let message = "Node localhost status is now: NodeReady".to_owned();
+        view.record_node_event("localhost", crate::EventType::Normal, "NodeReady", message);
+    }
+    let seen: Vec<_> = drain(&mut events).collect();
+    assert!(seen.iter().all(|event| event.object.kind == crate::EventObjectKind::Node), "{seen:?}");
+    let counts: Vec<u32> = seen.iter().map(|event| event.count).collect();
+    assert_eq!(counts, (1..=25).collect::<Vec<u32>>());
+}
