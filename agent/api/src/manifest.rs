@@ -43,7 +43,7 @@ pub use defaults::service_account;
 pub use kinds::Skipped;
 pub use object::Object;
 pub use typed_value::to_json;
-pub use validate::names::{label_value, qualified};
+pub use validate::names::{dns_subdomain, label_value, qualified};
 pub use validate::pod::resources::is_extended;
 pub use validate::service::NODE_PORTS;
 pub use validate::{FieldError, Rule};

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::{Event, EventObject, EventObjectKind, EventType};
+use api::manifest::dns_subdomain;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::chance::chance;
+use crate::chance::{chance, uuid};
 use crate::client::{ApiClient, ApiError, PatchKind};
 use crate::pods::KnownPods;
 use crate::time::whole_seconds;
@@ -113,12 +114,12 @@ impl Events {
                 result => return result.map(drop),
             }
         }
-        let mut object = recorded(&self.node, event, Timestamp::now());
+        let name = name(&event.object.name, Timestamp::now(), uuid());
+        let mut object = recorded(&self.node, event, &name);
         if let Some(pod) = self.known.borrow().get(&event.object.uid) {
             let version = &pod.api().metadata.resource_version;
             object["involvedObject"]["resourceVersion"] = json!(version);
         }
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         self.client.create(&events(namespace(event)), &object).await?;
         if self.written.len() >= REMEMBERED {
             self.written.clear();
@@ -148,9 +149,11 @@ fn events(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/events")
 }
 
-/// ◆ A unique name.
-fn name(object: &str, now: Timestamp) -> String {
-    format!("{object}.{:x}", now.as_nanosecond())
+/// ◆ A unique name: `uuid` if the object's name is too long for an event's (client-go/tools/record/util/util.go
+/// GenerateEventName).
+fn name(object: &str, now: Timestamp, uuid: String) -> String {
+    let name = format!("{object}.{:x}", now.as_nanosecond());
+    if dns_subdomain(&name).is_some() { uuid } else { name }
 }
 
 /// ◆ The namespace of an event: its object's, or `default` for the node, which has none.
@@ -161,8 +164,8 @@ fn namespace(event: &Event) -> &str {
     }
 }
 
-/// ◆ The Event object.
-fn recorded(node: &str, event: &Event, now: Timestamp) -> Value {
+/// ◆ The Event object of this name.
+fn recorded(node: &str, event: &Event, name: &str) -> Value {
     let object = &event.object;
     let mut involved = match object.kind {
         EventObjectKind::Pod => of_namespace("Pod", object),
@@ -172,7 +175,7 @@ fn recorded(node: &str, event: &Event, now: Timestamp) -> Value {
     if !object.field_path.is_empty() {
         involved["fieldPath"] = json!(object.field_path);
     }
-    let mut metadata = json!({"name": name(&object.name, now), "namespace": namespace(event)});
+    let mut metadata = json!({"name": name, "namespace": namespace(event)});
     if !event.annotations.is_empty() {
         metadata["annotations"] = json!(event.annotations);
     }
@@ -260,7 +263,7 @@ mod tests {
     fn event_names_its_pod_and_container() {
         let at: Timestamp = "2026-11-28T10:00:00.5Z".parse().unwrap();
         let event = event("m", at);
-        let object = recorded("n1", &event, Timestamp::from_nanosecond(255).unwrap());
+        let object = recorded("n1", &event, "web.ff");
         let annotations = json!({"starved_resource": "memory"});
         let expected = json!({"name": "web.ff", "namespace": "ns", "annotations": annotations});
         assert_eq!(object["metadata"], expected);
@@ -276,9 +279,19 @@ mod tests {
             name: "n1".to_owned(),
             field_path: String::new(),
         };
-        let object = recorded("n1", &Event { object: node, ..event }, at);
+        let object = recorded("n1", &Event { object: node, ..event }, "n1.ff");
         assert_eq!(object["metadata"]["namespace"], "default");
         let expected = json!({"apiVersion": "v1", "kind": "Node", "name": "n1"});
         assert_eq!(object["involvedObject"], expected);
+    }
+    #[test]
+    fn event_of_a_long_named_object_has_a_uuid() {
+        let at = Timestamp::from_nanosecond(255).unwrap();
+        let named = |object: &str| name(object, at, "uuid".to_owned());
+        assert_eq!(named("web"), "web.ff");
+        let longest = "a".repeat(250);
+        assert_eq!(named(&longest), format!("{longest}.ff"));
+        assert_eq!(named(&"a".repeat(251)), "uuid");
+        assert_eq!(named("Node_1"), "uuid", "no valid name of an event");
     }
 }

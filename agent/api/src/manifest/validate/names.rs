@@ -41,7 +41,7 @@ pub(super) fn dns_label(text: &str) -> Option<&'static str> {
 }
 
 /// A DNS name (RFC 1123): `web-1.example`.
-pub(super) fn dns_subdomain(text: &str) -> Option<&'static str> {
+pub fn dns_subdomain(text: &str) -> Option<&'static str> {
     if text.len() > 253 {
         Some("must be no more than 253 characters")
     } else {
