@@ -372,7 +372,7 @@ pub(super) fn termination_message(path: &str, file: &Path, node: &Node) -> Mount
 }
 
 /// Normalizes a path relative to the root: removes `.`, `..` and doubled slashes.
-fn cleaned(path: &str) -> String {
+pub(crate) fn cleaned(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {

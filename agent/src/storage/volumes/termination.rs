@@ -3,13 +3,14 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go, getTerminationMessage.
 
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::observed::{ContainerId, ContainerState, Exit, Observed, ObservedContainer};
+use crate::pod_spec::spec::mounts::cleaned;
 use tasks::brief;
 
 /// Maximum bytes read from a message file.
@@ -22,7 +23,9 @@ const LOG_LINES: usize = 80;
 /// Reads the container's termination message; empty if there is none. Blocks on file I/O.
 pub(crate) fn message(container: &Container, seen: &ObservedContainer, exit: &Exit) -> String {
     let path = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
-    let mounted = seen.mounts.iter().find(|(inside, _)| inside == Path::new(path));
+    // The file is mounted at the cleaned path. Without a path there is none.
+    let path = (!path.is_empty()).then(|| PathBuf::from(cleaned(path)));
+    let mounted = seen.mounts.iter().find(|(inside, _)| Some(inside) == path.as_ref());
     let text = match mounted.map(|(_, file)| (file, read_end(file, MESSAGE_BYTES))) {
         Some((_, Ok(text))) => text,
         Some((_, Err(error))) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -132,7 +135,6 @@ impl Messages {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
-    use std::path::PathBuf;
 
     use rstest::rstest;
 
@@ -170,6 +172,28 @@ mod tests {
             ..Container::default()
         };
         assert_eq!(message(&container, &seen(message_file, log), &exit(code)), expected);
+    }
+
+    #[rstest]
+    #[case::absolute("/tmp/message", "bye")]
+    #[case::relative("tmp/message", "bye")]
+    #[case::leaves_a_directory("/tmp/../tmp//message", "bye")]
+    #[case::another("/tmp/other", "")]
+    #[case::none("", "")]
+    fn message_is_in_the_file_mounted_at_the_cleaned_path(
+        #[case] path: &str,
+        #[case] expected: &str,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("message");
+        fs::write(&file, "bye").unwrap();
+        let root = dir.path().join("root");
+        fs::write(&root, "root").unwrap();
+        let mounts = vec![("/".into(), root), ("/tmp/message".into(), file.clone())];
+        let seen = ObservedContainer { mounts, ..seen(file, dir.path().join("0.log")) };
+        let container =
+            Container { termination_message_path: Some(path.to_owned()), ..Container::default() };
+        assert_eq!(message(&container, &seen, &exit(1)), expected);
     }
 
     #[test]
