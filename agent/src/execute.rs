@@ -15,6 +15,7 @@ use crate::decide::plan::effects::CompletedCall;
 use crate::decide::plan::{Blocks, HoldKey, PodPlan, Reset, SandboxStep, Start, Stop, When};
 use crate::decide::resize::files::ActuatedRecord;
 use crate::observed::{ContainerId, Observed, ObservedContainer, SandboxId};
+use crate::pod_spec::references;
 use crate::reporting::events::EventReason;
 use crate::shared::Shared;
 use crate::storage::volumes::PodDirs;
@@ -137,9 +138,7 @@ pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
     for id in &plan.removes {
         job.remove(id).await;
     }
-    let creates = matches!(plan.sandbox, SandboxStep::Create { .. });
-    let starts = plan.starts().any(|start| start.when == When::Now);
-    if !creates && !starts && !pulls_volumes(&job.pod, &plan) {
+    if !prepares_volumes(&job.pod, &plan) {
         return job.resize(&plan).await;
     }
     let sandbox = match job.prepare_sandbox(&plan.sandbox).await {
@@ -157,6 +156,22 @@ pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
     job.resize(&plan).await;
     for start in &plan.start_apps {
         start_now(&job, &sandbox, start).await;
+    }
+}
+
+/// Whether the execution of a plan prepares the pod's volumes.
+pub(crate) fn prepares_volumes(pod: &Pod, plan: &PodPlan) -> bool {
+    let creates = matches!(plan.sandbox, SandboxStep::Create { .. });
+    let starts = plan.starts().any(|start| start.when == When::Now);
+    creates || starts || pulls_volumes(pod, plan)
+}
+
+/// Records which pull secrets of the pod are missing. A kubelet does so at each sync of the pod once its volumes are mounted, even
+/// if nothing is pulled (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncPod).
+pub(crate) fn note_missing_pull_secrets(shared: &Shared, pod: &Pod) {
+    let missing = references::missing_pull_secrets(pod, &shared.objects.current());
+    if !missing.is_empty() {
+        shared.events.record(pod, None, &EventReason::MissingPullSecrets(missing));
     }
 }
 

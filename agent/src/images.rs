@@ -206,8 +206,7 @@ impl Images {
             runtime_handler: self.config.handler_of(request.sandbox),
             annotations: request.sandbox.annotations.clone(),
         };
-        // A kubelet reports missing secrets at each sync of the pod, even if nothing is pulled (pkg/kubelet/kubelet.go SyncPod).
-        let secrets = self.pull_secrets(request.pod, report);
+        let secrets = self.pull_secrets(request.pod);
         let found = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(EnsureImageError::Cancelled),
@@ -288,23 +287,12 @@ impl Images {
         Ok(credentials)
     }
 
-    /// The pod's pull secrets in their order. Missing secrets are reported.
-    fn pull_secrets(&self, pod: &Pod, report: Report<'_>) -> Vec<Secret> {
+    /// The pod's pull secrets that exist, in their order.
+    fn pull_secrets(&self, pod: &Pod) -> Vec<Secret> {
         let objects = self.objects.current();
         let names = references::pull_secrets(pod, &objects);
-        let (mut secrets, mut missing) = (Vec::new(), Vec::new());
-        for name in names.iter().map(String::as_str) {
-            match objects.secret(pod.namespace(), name) {
-                Some(secret) => secrets.push(Secret::clone(&secret)),
-                // The API allows an empty name.
-                None if name.is_empty() => {}
-                None => missing.push(name),
-            }
-        }
-        if !missing.is_empty() {
-            report(ImageEvent::secrets_missing(&missing));
-        }
-        secrets
+        let secrets = names.iter().filter_map(|name| objects.secret(pod.namespace(), name));
+        secrets.map(|secret| Secret::clone(&secret)).collect()
     }
 
     async fn pull(

@@ -342,6 +342,9 @@ impl Worker {
         if plan.does_something() && self.wait_for_runtime(&pod, now, syncs).await {
             return Synced::Again;
         }
+        if syncs && !execute::prepares_volumes(&pod, &plan) && !self.volumes.are_awaited() {
+            execute::note_missing_pull_secrets(&self.shared, &pod);
+        }
         if plan.does_something() {
             let causes = self.probes.take_causes().and(cause::of_plan(&plan));
             self.shared.cache.busy(&self.pod_ref.uid);

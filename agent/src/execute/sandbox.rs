@@ -2,7 +2,10 @@
 
 use compact::Map;
 
-use super::{Failure, Job, MountFailure, NoSandbox, Progress, chain, pod_failure, volumes};
+use super::{
+    Failure, Job, MountFailure, NoSandbox, Progress, chain, note_missing_pull_secrets, pod_failure,
+    volumes,
+};
 use crate::cri::CriError;
 use crate::decide::plan::SandboxStep;
 use crate::decide::plan::effects::CompletedCall;
@@ -42,6 +45,7 @@ impl Job {
             return Ok(None);
         };
         self.send(Progress::Mounted);
+        note_missing_pull_secrets(&self.shared, &self.pod);
         let grants = self.grants().map_err(|error| {
             let message = chain(&error);
             self.event(None, &EventReason::FailedCreateSandbox(message.clone()));
@@ -121,7 +125,6 @@ impl Job {
 
     /// Records an event of an image.
     pub(super) fn image_event(&self, container: Option<&str>, event: &ImageEvent) {
-        let container = container.filter(|_| !event.of_pod);
         let kind = if event.warning { EventType::Warning } else { EventType::Normal };
         self.shared.events.record_text(&self.pod, container, kind, event.reason, &event.message);
     }

@@ -7,8 +7,6 @@ use api::duration::go_duration;
 /// An event about the image of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageEvent {
-    /// Whether it is about the pod instead of the container.
-    pub of_pod: bool,
     /// Whether its type is `Warning` instead of `Normal`.
     pub warning: bool,
     /// The reason, in CamelCase.
@@ -19,7 +17,7 @@ pub struct ImageEvent {
 
 impl ImageEvent {
     fn new(warning: bool, reason: &'static str, message: String) -> Self {
-        Self { of_pod: false, warning, reason, message }
+        Self { warning, reason, message }
     }
 
     /// The name is malformed, or ImageStatus failed.
@@ -66,14 +64,5 @@ impl ImageEvent {
     pub(crate) fn back_off(image: &str) -> Self {
         let message = format!("Back-off pulling image \"{image}\"");
         Self::new(false, "BackOff", message)
-    }
-
-    /// Pull secrets of the pod do not exist.
-    pub(crate) fn secrets_missing(names: &[&str]) -> Self {
-        let message = format!(
-            "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
-            names.join(", ")
-        );
-        Self { of_pod: true, ..Self::new(true, "FailedToRetrieveImagePullSecret", message) }
     }
 }

@@ -68,6 +68,13 @@ pub(crate) fn pull_secrets(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
     secrets.into_iter().map(|secret| secret.name).collect()
 }
 
+/// The names of a pod's pull secrets that do not exist. The API allows an empty name, which stands for none.
+pub(crate) fn missing_pull_secrets(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
+    let mut names = pull_secrets(pod, objects);
+    names.retain(|name| !name.is_empty() && objects.secret(pod.namespace(), name).is_none());
+    names
+}
+
 /// The names of the objects that a pod's volumes and variables refer to, and of its pull secrets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct References {

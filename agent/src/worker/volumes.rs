@@ -147,6 +147,11 @@ impl Volumes {
         self.waiting_since = None;
     }
 
+    /// Whether the pod waits for volumes that failed.
+    pub(super) fn are_awaited(&self) -> bool {
+        self.waiting_since.is_some()
+    }
+
     /// Records that a volume failed. Returns the time of the next retry.
     fn failed(&mut self, now: Timestamp) -> Timestamp {
         let wait = backoff(self.failures);

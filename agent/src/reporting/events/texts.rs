@@ -79,6 +79,8 @@ pub(crate) enum EventReason {
     FailedMount(String),
     /// A block device could not be mapped for the pod, with this message.
     FailedMapVolume(String),
+    /// Pull secrets of the pod with these names do not exist.
+    MissingPullSecrets(Vec<String>),
     /// The pod was active for longer than `spec.activeDeadlineSeconds`.
     DeadlineExceeded,
     /// The runtime's network is not ready, for this reason.
@@ -164,6 +166,14 @@ impl EventReason {
             }
             Self::FailedMount(error) => (Warning, "FailedMount", error.clone()),
             Self::FailedMapVolume(error) => (Warning, "FailedMapVolume", error.clone()),
+            Self::MissingPullSecrets(names) => (
+                Warning,
+                "FailedToRetrieveImagePullSecret",
+                format!(
+                    "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+                    names.join(", ")
+                ),
+            ),
             Self::DeadlineExceeded => (
                 Normal,
                 "DeadlineExceeded",

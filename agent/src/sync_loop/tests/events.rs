@@ -68,6 +68,33 @@ async fn crash_loop_is_one_event_with_a_count() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn missing_pull_secrets_are_an_event_of_each_sync() {
+    let scene = Scene::new();
+    let mut events = scene.agent().events();
+    let secrets = json!([{"name": "none"}, {"name": ""}, {"name": "gone"}]);
+    let containers = ["a", "b", "c", "d", "e", "f"].map(|name| container(name, "app"));
+    scene.want(&[pod_with("u1", json!({"imagePullSecrets": secrets, "containers": containers}))]);
+    scene.until_all_run("u1").await;
+    let mut recorded = || -> Vec<Event> {
+        let reason = "FailedToRetrieveImagePullSecret";
+        drain(&mut events).filter(|event| event.reason == reason).collect()
+    };
+    let first = recorded();
+    assert!((1..=3).contains(&first.len()), "not at each start: {first:?}");
+    assert_eq!(
+        event_lines(first),
+        [
+            "Warning FailedToRetrieveImagePullSecret : Unable to retrieve some image pull secrets (none, gone); attempting to pull the image may not succeed."
+        ]
+    );
+    // The sync after the start, if it comes later.
+    scene.sleep(1).await;
+    recorded();
+    scene.sleep(100).await;
+    assert!(!recorded().is_empty(), "nothing starts at a resync");
+}
+
+#[tokio::test(start_paused = true)]
 async fn failures_are_reported_as_events() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
