@@ -162,6 +162,7 @@ pub(crate) fn container_report(name: &str, state: ContainerPhase) -> ContainerRe
         image: String::new(),
         container_id: name.to_owned(),
         log_path: None,
+        in_hook: None,
         pull: None,
         create: None,
         start: None,

@@ -63,6 +63,8 @@ pub struct ContainerReport {
     pub container_id: String,
     /// The log of the latest attempt.
     pub log_path: Option<PathBuf>,
+    /// The id and the log of an attempt whose postStart hook runs: it does not count as the latest one until its hook has ended.
+    pub in_hook: Option<(String, PathBuf)>,
     /// How long the image pull took, if this agent pulled it.
     pub pull: Option<Duration>,
     /// How long the latest CreateContainer took.

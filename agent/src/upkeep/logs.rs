@@ -37,14 +37,19 @@ pub(crate) async fn run(
     }
 }
 
-/// The running containers with their logs.
+/// The running containers with their logs, including those whose postStart hook runs.
 fn running(reports: &Reports) -> Vec<(ContainerId, PathBuf)> {
     let present = reports.values().filter(|report| !report.removed);
     let containers = present.flat_map(|report| &report.containers);
-    let running = containers.filter(|container| container.state == ContainerPhase::Running);
-    let with_log = running.filter_map(|container| {
-        let id = ContainerId::new(container.container_id.as_str());
-        Some((id, container.log_path.clone()?))
+    let with_log = containers.filter_map(|container| {
+        let (id, log) = match container.state {
+            ContainerPhase::Running => (&container.container_id, container.log_path.as_ref()?),
+            ContainerPhase::Waiting | ContainerPhase::Terminated => {
+                let (id, log) = container.in_hook.as_ref()?;
+                (id, log)
+            }
+        };
+        Some((ContainerId::new(id.as_str()), log.clone()))
     });
     with_log.collect()
 }

@@ -1,5 +1,6 @@
 //! Builds and publishes a worker's reports.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::Worker;
 use crate::managers::claims::has_claims;
-use crate::observed::Observed;
+use crate::observed::{Observed, ObservedContainer};
 use crate::reporting::causes::Causes;
 use crate::reporting::report::transitions::Stage;
 use crate::reporting::report::{ContainerPhase, ContainerReport, PodReport};
@@ -95,6 +96,7 @@ pub(crate) fn pod_report(
             image: container.image.clone().unwrap_or_default(),
             container_id: seen.map(|seen| seen.id.to_string()).unwrap_or_default(),
             log_path: seen.and_then(|seen| seen.log_path.clone()),
+            in_hook: None,
             pull: timing.pull,
             create: timing.create,
             start: timing.start,
@@ -110,6 +112,12 @@ pub(crate) fn pod_report(
         removed: stage == Stage::Removed,
         containers: containers.collect(),
     }
+}
+
+/// The id and the log of a running container.
+fn running_log(seen: &ObservedContainer) -> Option<(String, PathBuf)> {
+    let log = seen.log_path.clone().filter(|_| seen.state.is_running())?;
+    Some((seen.id.to_string(), log))
 }
 
 fn waiting() -> (ContainerPhase, String, String) {
@@ -149,20 +157,23 @@ impl Worker {
     pub(super) fn report(&mut self, observed: &Observed, stage: Stage, causes: Causes) {
         let Some(pod) = self.pod.clone() else { return };
         let adjusted = self.as_reported(&pod, observed);
-        let observed = adjusted.as_ref().unwrap_or(observed);
+        let shown = adjusted.as_ref().unwrap_or(observed);
         let published = self.reported.published.status();
         // The first report continues from the published status, because a pod has one start time.
         let previous = self.reported.last.as_ref().or(self.reported.published.known());
-        let status = self.status_of(&pod, observed, previous.map(Arc::as_ref), stage);
+        let status = self.status_of(&pod, shown, previous.map(Arc::as_ref), stage);
         // An idle pod keeps one status: the current one equals the published one, except for times.
         let status = if is_same_but_for_times(&status, &published) {
             Arc::clone(&published)
         } else {
             Arc::new(status)
         };
-        let mut report = pod_report(&pod, &status, observed, &self.timings, stage);
+        let mut report = pod_report(&pod, &status, shown, &self.timings, stage);
         report.published = published;
         for container in &mut report.containers {
+            if self.hooks.pending.contains(&container.name) {
+                container.in_hook = observed.container(&container.name).and_then(running_log);
+            }
             if container.state != ContainerPhase::Waiting {
                 continue;
             }

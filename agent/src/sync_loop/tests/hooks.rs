@@ -33,7 +33,11 @@ async fn next_container_starts_after_post_start_hook() {
     // A container runs once its hook has succeeded.
     assert_eq!(phase(&scene.report("u1")), "Pending");
     assert_eq!(reason(&scene.report("u1"), "a"), "ContainerCreating");
+    let starting = scene.report("u1").containers.swap_remove(0);
+    let (_, log) = starting.in_hook.expect("its log is rotated");
+    assert!(log.ends_with("a/0.log"), "{log:?}");
     scene.until_all_run("u1").await;
+    assert!(scene.report("u1").containers.iter().all(|container| container.in_hook.is_none()));
     assert_eq!(
         scene.calls(),
         [

@@ -119,7 +119,13 @@ async fn logs_of_running_containers_are_rotated() {
         containers,
         ..fixtures::pod_report(name, PodStatus::default())
     };
+    // The log of the previous attempt, which ended, stays.
+    let hooked = container("previous", ContainerPhase::Waiting, 100);
+    let new = directory.path().join("hooked");
+    fs::write(&new, vec![b'x'; 100]).unwrap();
+    let hooked = ContainerReport { in_hook: Some(("c2".to_owned(), new)), ..hooked };
     let web = vec![
+        hooked,
         container("large", ContainerPhase::Running, 100),
         container("small", ContainerPhase::Running, 99),
         container("ended", ContainerPhase::Terminated, 100),
@@ -131,6 +137,7 @@ async fn logs_of_running_containers_are_rotated() {
     }
     let (manager, _fake) = manager();
     manager.rotate_all(running(&reports)).await;
-    let kept = ["ended", "gone", "large.20260102-030405", "small"];
+    let kept =
+        ["ended", "gone", "hooked.20260102-030405", "large.20260102-030405", "previous", "small"];
     assert_eq!(files(&directory), kept);
 }

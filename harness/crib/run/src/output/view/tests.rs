@@ -45,6 +45,7 @@ pub(crate) fn container(
         image: "crib.local/host".to_owned(),
         container_id: String::new(),
         log_path: None,
+        in_hook: None,
         pull: None,
         create: None,
         start: None,
