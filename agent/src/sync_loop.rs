@@ -500,14 +500,8 @@ impl SyncLoop {
         if admit_or_preempt(pod, admitted, &node_info)?.is_empty() {
             return Ok(Admission::Now);
         }
-        // The resources of pods that are already being evicted count as free.
-        let mut kept = admitted.clone();
-        for uid in self.entries.evicted() {
-            kept.remove(uid);
-        }
-        let victims = admit_or_preempt(pod, &kept, &node_info)?;
-        let insufficient_resource =
-            admission::insufficient_resource(pod, &kept, &node_info).unwrap_or_default();
+        let (victims, insufficient_resource) =
+            admission::preempted(pod, &self.entries.kept(), &node_info)?;
         Ok(Admission::After(victims, insufficient_resource))
     }
 
@@ -523,6 +517,12 @@ impl SyncLoop {
 
     /// Evicts the pods preempted for `pod`, which is admitted again when a pod has ended.
     fn preempt(&mut self, pod: &Pod, victims: &[PodUid], insufficient_resource: &str) {
+        self.evict_for(pod, victims, insufficient_resource);
+        self.preempting.insert(pod.uid().clone());
+    }
+
+    /// Evicts the pods preempted for a critical pod or its resize.
+    fn evict_for(&mut self, pod: &Pod, victims: &[PodUid], insufficient_resource: &str) {
         for uid in victims {
             let Some(entry) = self.entries.get_mut(uid) else {
                 continue;
@@ -532,7 +532,6 @@ impl SyncLoop {
             entry.evicted = true;
             self.shared.measures.count(Counted::Preempted(insufficient_resource.to_owned()));
         }
-        self.preempting.insert(pod.uid().clone());
     }
 
     /// Retries the admission of pods that wait for others to end.

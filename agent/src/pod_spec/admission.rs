@@ -152,14 +152,21 @@ pub fn admit_or_preempt(
     preemption::victims(pod, &others, &shortages)
 }
 
-/// The first resource of which the node has too little for the pod.
-pub(crate) fn insufficient_resource(
+/// The pods to evict for a critical pod, and the first resource of which the node has too little. `kept` are the admitted pods
+/// without those that are already being evicted, whose resources count as free.
+///
+/// # Errors
+///
+/// The first check that fails.
+pub(crate) fn preempted(
     pod: &Pod,
-    admitted: &AdmittedPods,
+    kept: &AdmittedPods,
     node_info: &NodeInfo,
-) -> Option<String> {
-    let shortages = resources::shortages(pod, admitted, &node_info.allocatable);
-    shortages.into_iter().next().map(|shortage| shortage.resource)
+) -> Result<(Vec<PodUid>, String), Rejection> {
+    let victims = admit_or_preempt(pod, kept, node_info)?;
+    let shortages = resources::shortages(pod, kept, &node_info.allocatable);
+    let first = shortages.into_iter().next().map(|shortage| shortage.resource);
+    Ok((victims, first.unwrap_or_default()))
 }
 
 /// The checks before exclusive resources are allocated.

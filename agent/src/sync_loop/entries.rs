@@ -143,11 +143,6 @@ impl Entries {
         self.all.iter().filter(is_active).map(|(uid, _)| uid.clone()).collect()
     }
 
-    pub(super) fn evicted(&self) -> impl Iterator<Item = &PodUid> {
-        let evicted = self.all.iter().filter(|(_, entry)| entry.evicted);
-        evicted.map(|(uid, _)| uid)
-    }
-
     /// Counts the changed pods.
     pub(super) fn count(&mut self, reports: &Reports) {
         while let Ok(uid) = self.reported.try_recv() {
@@ -165,6 +160,15 @@ impl Entries {
     /// The active pods' resources as last counted.
     pub(super) fn admitted(&self) -> &AdmittedPods {
         &self.admitted
+    }
+
+    /// The active pods' resources as last counted, without those of pods that are being evicted.
+    pub(super) fn kept(&self) -> AdmittedPods {
+        let mut kept = self.admitted.clone();
+        for (uid, _) in self.all.iter().filter(|(_, entry)| entry.evicted) {
+            kept.remove(uid);
+        }
+        kept
     }
 }
 

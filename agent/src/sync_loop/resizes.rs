@@ -55,6 +55,16 @@ impl Trigger {
     }
 }
 
+/// What becomes of a pod's resize after a decision.
+enum Outcome {
+    /// It is not pending.
+    Decided,
+    /// It may be granted later.
+    Deferred,
+    /// It waits for preempted pods to end.
+    Preempting,
+}
+
 /// The granted resources of one pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Granted {
@@ -193,11 +203,21 @@ impl SyncLoop {
             return;
         }
         self.resizes.retry_at = Instant::now() + RETRY;
-        let queue = std::mem::take(&mut self.resizes.queue);
-        for uid in queue {
-            if self.decide_and_update(&uid, trigger) {
-                self.resizes.queue.push(uid);
+        let mut undecided = std::mem::take(&mut self.resizes.queue).into_iter();
+        for uid in undecided.by_ref() {
+            match self.decide_and_update(&uid, trigger) {
+                Outcome::Decided => {}
+                Outcome::Deferred => self.resizes.queue.push(uid),
+                Outcome::Preempting => {
+                    self.resizes.queue.push(uid);
+                    break;
+                }
             }
+        }
+        // As in a kubelet, the other resizes wait for the preempted pods, whose resources they must not get.
+        if !undecided.as_slice().is_empty() {
+            self.resizes.queue.extend(undecided);
+            self.update_pending();
         }
         self.resizes.used = self.used();
     }
@@ -210,31 +230,39 @@ impl SyncLoop {
         let allocated = entry.granted.in_place.as_ref()?;
         let (shared, admitted) = (&self.shared, self.entries.admitted());
         let node_info = shared.current_node_info();
-        let decision = decide(desired, allocated, admitted, &node_info, &shared.node);
+        let kept = || self.entries.kept();
+        let decision = decide(desired, allocated, admitted, kept, &node_info, &shared.node);
         Some(match (&decision, shared.managers.forbids_resize(allocated, desired)) {
-            (Decision::Granted | Decision::Deferred(_), Some(why)) => Decision::Infeasible(why),
+            (Decision::Granted | Decision::Preempting(..) | Decision::Deferred(_), Some(why)) => {
+                Decision::Infeasible(why)
+            }
             (_, Some(_) | None) => decision,
         })
     }
 
-    /// Decides on a pod's resize and updates its worker. Returns whether the resize stays pending.
-    fn decide_and_update(&mut self, uid: &PodUid, trigger: Trigger) -> bool {
+    /// Decides on a pod's resize and updates its worker.
+    fn decide_and_update(&mut self, uid: &PodUid, trigger: Trigger) -> Outcome {
         self.entries.count(&self.reports.borrow());
-        let shared = &self.shared;
         let Some(decision) = self.decide(uid) else {
-            return false;
+            return Outcome::Decided;
         };
+        let entry = self.entries.get(uid);
+        let Some(desired) = entry.and_then(|entry| entry.state.desired.clone()) else {
+            return Outcome::Decided;
+        };
+        if let Decision::Preempting(victims, insufficient_resource) = &decision {
+            self.evict_for(&desired, victims, insufficient_resource);
+        }
         let Some(entry) = self.entries.get_mut(uid) else {
-            return false;
+            return Outcome::Decided;
         };
-        let Some(desired) = entry.state.desired.clone() else {
-            return false;
-        };
+        let shared = &self.shared;
         let granted = &mut entry.granted;
         let generation = desired.api().metadata.generation.unwrap_or_default();
         let now = shared.clock.now();
         let pending = &mut granted.state.pending;
-        let (event, again) = match decision {
+        let (event, outcome) = match decision {
+            Decision::Preempting(..) => (None, Outcome::Preempting),
             Decision::Granted => {
                 if pending.as_ref().is_some_and(|before| before.reason == DEFERRED) {
                     let granted = Counted::DeferredResizeGranted(trigger.as_str());
@@ -245,17 +273,18 @@ impl SyncLoop {
                 granted.state.granted += 1;
                 *pending = None;
                 granted.keep(&desired, &shared.config);
-                (Some(ResizeEvent::Started), false)
+                (Some(ResizeEvent::Started), Outcome::Decided)
             }
             Decision::Deferred(why) => {
                 let is_changed = set_pending(pending, DEFERRED, &why.message, generation, now);
-                (is_changed.then_some(ResizeEvent::Deferred(why)), true)
+                (is_changed.then_some(ResizeEvent::Deferred(why)), Outcome::Deferred)
             }
             Decision::Infeasible(why) => {
                 shared.measures.count(Counted::ResizeInfeasible(why.detail));
                 let message = why.message;
                 let is_changed = set_pending(pending, INFEASIBLE, &message, generation, now);
-                (is_changed.then_some(ResizeEvent::Infeasible(message)), false)
+                let event = is_changed.then_some(ResizeEvent::Infeasible(message));
+                (event, Outcome::Decided)
             }
         };
         if let Some(event) = event {
@@ -265,7 +294,7 @@ impl SyncLoop {
         }
         let update = granted.update(&desired);
         entry.send(update);
-        again
+        outcome
     }
 
     /// Sends the workers of pods with pending resizes the other changes of their pods.

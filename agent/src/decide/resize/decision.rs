@@ -2,9 +2,12 @@
 //!
 //! A kubelet only gets resizes that the API server has validated; resizes of a source without an API server are validated here.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/allocation/handlers.go; pkg/apis/core/validation/validation.go ValidatePodResize.
+//! Other pods are preempted for the resize of a critical pod, as for a new one.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/allocation/handlers.go; pkg/kubelet/lifecycle/predicate.go Admit;
+//! pkg/apis/core/validation/validation.go ValidatePodResize.
 
-use api::pod::Pod;
+use api::pod::{Pod, PodUid};
 use api::qos::qos_class;
 use api::totals::{self, Amounts, Kind};
 use compact::Map;
@@ -12,7 +15,7 @@ use k8s_openapi::api::core::v1::{Container, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use super::Infeasible;
-use crate::pod_spec::admission::{AdmittedPods, NodeInfo, Rejection, admit};
+use crate::pod_spec::admission::{AdmittedPods, NodeInfo, Rejection, admit_or_preempt, preempted};
 use crate::pod_spec::spec::Node;
 use crate::pod_spec::spec::resources::may_swap;
 
@@ -21,17 +24,22 @@ use crate::pod_spec::spec::resources::may_swap;
 pub(crate) enum Decision {
     /// The node grants it.
     Granted,
+    /// The node grants it when preempted pods have ended. The listed ones must still be evicted, because there is too little of this
+    /// resource.
+    Preempting(Vec<PodUid>, String),
     /// The node cannot grant it now; the reason is that of the failed check.
     Deferred(Rejection),
     /// The node can never grant it, for this reason.
     Infeasible(Infeasible),
 }
 
-/// Decides on the resize from `allocated` to `desired`, given the resources of the active pods.
+/// Decides on the resize from `allocated` to `desired`, given the resources of the active pods; `kept` returns those of the active
+/// pods that are not being evicted.
 pub(crate) fn decide(
     desired: &Pod,
     allocated: &Pod,
     admitted: &AdmittedPods,
+    kept: impl FnOnce() -> AdmittedPods,
     node_info: &NodeInfo,
     node: &Node,
 ) -> Decision {
@@ -45,8 +53,13 @@ pub(crate) fn decide(
     if let Some(forbidden) = invalid.or_else(swaps).or_else(gate_is_off) {
         return Decision::Infeasible(forbidden);
     }
-    match admit(desired, admitted, node_info) {
-        Ok(()) => Decision::Granted,
+    let preempted = match admit_or_preempt(desired, admitted, node_info) {
+        Ok(victims) if victims.is_empty() => return Decision::Granted,
+        Ok(_) => preempted(desired, &kept(), node_info),
+        Err(rejection) => Err(rejection),
+    };
+    match preempted {
+        Ok((victims, resource)) => Decision::Preempting(victims, resource),
         Err(rejection) => Decision::Deferred(rejection),
     }
 }
@@ -188,13 +201,59 @@ mod tests {
     fn resize_is_granted_deferred_or_infeasible(#[case] wanted: Value, #[case] expected: &str) {
         let node = Node::new("n", "/r", "/l");
         let allocated = pod(burstable("1", "512Mi"));
-        let shown =
-            match decide(&pod(wanted), &allocated, &AdmittedPods::default(), &node_info(), &node) {
-                Decision::Granted => "granted".to_owned(),
-                Decision::Deferred(why) => format!("{}: {}", why.reason, why.message),
-                Decision::Infeasible(why) => format!("Infeasible: {}", why.message),
-            };
+        let shown = match decided(&pod(wanted), &allocated, &AdmittedPods::default(), &node) {
+            Decision::Granted => "granted".to_owned(),
+            Decision::Preempting(victims, _) => format!("preempting {victims:?}"),
+            Decision::Deferred(why) => format!("{}: {}", why.reason, why.message),
+            Decision::Infeasible(why) => format!("Infeasible: {}", why.message),
+        };
         assert_eq!(shown, expected);
+    }
+
+    /// The decision while no pod is being evicted.
+    fn decided(desired: &Pod, allocated: &Pod, admitted: &AdmittedPods, node: &Node) -> Decision {
+        decide(desired, allocated, admitted, || admitted.clone(), &node_info(), node)
+    }
+
+    /// A pod that requests this much CPU.
+    fn requesting(uid: &str, priority: i32, cpu: &str) -> Pod {
+        let app = json!({"name": "a", "resources": burstable(cpu, "1Mi")});
+        fixtures::pod_of(uid, uid, json!({"priority": priority, "containers": [app]}))
+    }
+
+    const CRITICAL: i32 = 2_000_000_000;
+
+    #[rstest]
+    #[case::is_evicted(CRITICAL, 0, false, Some("other"))]
+    #[case::is_being_evicted(CRITICAL, 0, true, Some(""))]
+    #[case::for_no_ordinary_pod(1, 0, false, None)]
+    #[case::not_a_critical_one(CRITICAL, CRITICAL, false, None)]
+    fn other_pod_is_preempted_for_the_resize_of_a_critical_one(
+        #[case] priority: i32,
+        #[case] other: i32,
+        #[case] is_being_evicted: bool,
+        #[case] expected: Option<&str>,
+    ) {
+        let allocated = requesting("u", priority, "500m");
+        let other = requesting("other", other, "1500m");
+        let admitted: AdmittedPods = [allocated.clone(), other.clone()].into_iter().collect();
+        let mut kept = admitted.clone();
+        if is_being_evicted {
+            kept.remove(other.uid());
+        }
+        let node = Node::new("n", "/r", "/l");
+        let desired = requesting("u", priority, "600m");
+        let decision = decide(&desired, &allocated, &admitted, || kept, &node_info(), &node);
+        let victims = match decision {
+            Decision::Preempting(victims, resource) => {
+                assert_eq!(resource, if is_being_evicted { "" } else { "cpu" });
+                let uids: Vec<&str> = victims.iter().map(PodUid::as_str).collect();
+                Some(uids.join(" "))
+            }
+            Decision::Deferred(_) => None,
+            Decision::Granted | Decision::Infeasible(_) => panic!("{decision:?}"),
+        };
+        assert_eq!(victims.as_deref(), expected);
     }
 
     #[rstest]
@@ -212,13 +271,8 @@ mod tests {
             let spec = json!({"resources": burstable(cpu, "1Mi"), "containers": [{"name": "a"}]});
             fixtures::pod_of("u", "p", spec)
         };
-        let decision =
-            decide(&sized(cpu), &sized("1"), &AdmittedPods::default(), &node_info(), &node);
-        let detail = match decision {
-            Decision::Infeasible(why) => Some(why.detail),
-            Decision::Granted | Decision::Deferred(_) => None,
-        };
-        assert_eq!(detail, expected);
+        let decision = decided(&sized(cpu), &sized("1"), &AdmittedPods::default(), &node);
+        assert_eq!(detail(decision), expected);
     }
 
     #[rstest]
@@ -240,12 +294,16 @@ mod tests {
             )
         };
         let (desired, allocated) = (with_policy(wanted), with_policy(burstable("1", "512Mi")));
-        let decision = decide(&desired, &allocated, &AdmittedPods::default(), &node_info(), &node);
-        let detail = match decision {
+        let decision = decided(&desired, &allocated, &AdmittedPods::default(), &node);
+        assert_eq!(detail(decision), infeasible.then_some("swap_limitation"));
+    }
+
+    /// Why a resize is infeasible.
+    fn detail(decision: Decision) -> Option<&'static str> {
+        match decision {
             Decision::Infeasible(why) => Some(why.detail),
-            Decision::Granted | Decision::Deferred(_) => None,
-        };
-        assert_eq!(detail, infeasible.then_some("swap_limitation"));
+            Decision::Granted | Decision::Preempting(..) | Decision::Deferred(_) => None,
+        }
     }
 
     #[test]

@@ -6,8 +6,12 @@ use super::*;
 
 /// A pod that requests all CPUs of the node.
 fn all_cpus_pod(uid: &str, image: &str, priority: i32) -> Pod {
-    let cpus = crate::shared::online_cpus().to_string();
-    let app = container_with("app", image, "resources", json!({"requests": {"cpu": cpus}}));
+    requesting(uid, image, priority, &crate::shared::online_cpus().to_string())
+}
+
+/// A pod that requests this much CPU.
+fn requesting(uid: &str, image: &str, priority: i32, cpu: &str) -> Pod {
+    let app = container_with("app", image, "resources", json!({"requests": {"cpu": cpu}}));
     let grace = 5;
     pod_with(
         uid,
@@ -48,6 +52,35 @@ async fn critical_pod_starts_when_its_victim_has_ended() {
 
     scene.want(&[bystander, critical]);
     scene.until_removed("u1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn resize_of_a_critical_pod_is_granted_when_its_victim_has_ended() {
+    let scene = Scene::new();
+    let mut events = scene.agent().events();
+    let cpus = crate::shared::online_cpus() * 1000;
+    let victim = requesting("u1", "deaf", 0, &format!("{}m", cpus - 200));
+    let critical = |generation, cpu: &str| {
+        let pod = requesting("u2", "app", CRITICAL, cpu);
+        changed(&pod, |api| api.metadata.generation = Some(generation))
+    };
+    scene.want(&[victim.clone(), critical(1, "100m")]);
+    scene.until_running("u1").await;
+    scene.until_running("u2").await;
+    let begun = scene.now();
+    scene.want(&[victim, critical(2, "300m")]);
+    let granted = |report: &PodReport| {
+        let mut containers = report.status.container_statuses.iter().flatten();
+        let allocated = containers.next().and_then(|status| status.allocated_resources.as_ref());
+        allocated.is_some_and(|allocated| allocated["cpu"].0 == "300m")
+    };
+    let waited = scene.until("u2", "granted", granted).await - begun;
+    assert!((5..=6).contains(&waited), "not before the grace period of u1 is over: {waited}");
+    assert_eq!(scene.status("u1"), ("Failed".to_owned(), "Preempting".to_owned()));
+    let reasons: Vec<String> = drain(&mut events).map(|event| event.reason).collect();
+    let has = |reason: &str| reasons.iter().any(|seen| seen == reason);
+    assert!(has("Preempting") && has("ResizeStarted"), "{reasons:?}");
+    assert!(!has("ResizeDeferred"), "{reasons:?}");
 }
 
 #[tokio::test(start_paused = true)]
