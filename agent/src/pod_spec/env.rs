@@ -1,7 +1,8 @@
 //! ◆ The environment of a container, and `$(VAR)` in its command and arguments.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go makeEnvironmentVariables and third_party/forked/golang/expansion.
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go makeEnvironmentVariables.
 
+mod expansion;
 pub(crate) mod field;
 mod file;
 pub(crate) mod resource;
@@ -20,6 +21,7 @@ use k8s_openapi::api::core::v1::{
 use crate::node::Node;
 use crate::objects::{ObjectKind, ObjectMap};
 
+pub use expansion::{MOST_BYTES, TooLong, expand, expand_words};
 pub use field::FieldError;
 pub use resource::ResourceError;
 
@@ -91,6 +93,9 @@ pub enum EnvError {
         /// The file.
         path: PathBuf,
     },
+    /// The variables are too long together.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
 }
 
 impl EnvError {
@@ -107,7 +112,8 @@ impl EnvError {
             | Self::Unknown { .. }
             | Self::NoKey { .. }
             | Self::File
-            | Self::NotInFile { .. } => false,
+            | Self::NotInFile { .. }
+            | Self::TooLong(_) => false,
         }
     }
 }
@@ -135,43 +141,6 @@ pub struct EnvInputs<'a> {
     pub objects: Option<&'a ObjectMap>,
     /// The files of variables.
     pub files: &'a EnvFiles,
-}
-
-/// Replaces `$(NAME)` by `lookup(NAME)`; unknown references are unchanged, and `$$` is one `$`.
-///
-/// | text | becomes |
-/// |---|---|
-/// | `$(A)` | the value of `A`, or `$(A)` if there is none |
-/// | `$$(A)` | `$(A)` |
-/// | `$(A` , `$A`, a `$` at the end | itself |
-pub fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        let tail = &rest[at + 1..];
-        if let Some(after) = tail.strip_prefix('$') {
-            out.push('$');
-            rest = after;
-        } else if let Some((name, after)) =
-            tail.strip_prefix('(').and_then(|inner| inner.split_once(')'))
-        {
-            match lookup(name) {
-                Some(value) => out.push_str(value),
-                None => {
-                    out.push_str("$(");
-                    out.push_str(name);
-                    out.push(')');
-                }
-            }
-            rest = after;
-        } else {
-            out.push('$');
-            rest = tail;
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 /// The files that a container's variables refer to, as volume and path in it.
@@ -203,7 +172,7 @@ pub fn environment(
     for from in container.env_from.iter().flatten() {
         for (name, value) in source.all(from)? {
             let prefix = from.prefix.as_deref().unwrap_or_default();
-            variables.set(&format!("{prefix}{name}"), value);
+            variables.set(&format!("{prefix}{name}"), value)?;
         }
     }
     for variable in container.env.iter().flatten() {
@@ -211,18 +180,18 @@ pub fn environment(
         let value = match &variable.value_from {
             // A literal takes precedence over a source.
             Some(from) if literal.is_empty() => source.value(from)?,
-            Some(_) | None => Some(expand(literal, |name| {
+            Some(_) | None => Some(expand(literal, variables.room(), |name| {
                 let own = variables.values.get(name);
                 own.or_else(|| services.get(name)).map(String::as_str)
-            })),
+            })?),
         };
         if let Some(value) = value {
-            variables.set(&variable.name, value);
+            variables.set(&variable.name, value)?;
         }
     }
     for (name, value) in services {
         if !variables.values.contains_key(&name) {
-            variables.set(&name, value);
+            variables.set(&name, value)?;
         }
     }
     Ok(variables.ordered())
@@ -233,14 +202,24 @@ pub fn environment(
 struct Variables {
     names: Vec<String>,
     values: BTreeMap<String, String>,
+    /// The size of all names and values.
+    bytes: usize,
 }
 
 impl Variables {
-    fn set(&mut self, name: &str, value: String) {
-        if self.values.insert(name.to_owned(), value).is_some() {
+    fn set(&mut self, name: &str, value: String) -> Result<(), TooLong> {
+        self.bytes += name.len() + value.len();
+        if let Some(former) = self.values.insert(name.to_owned(), value) {
+            self.bytes -= name.len() + former.len();
             self.names.retain(|known| known != name);
         }
         self.names.push(name.to_owned());
+        if self.bytes > MOST_BYTES { Err(TooLong) } else { Ok(()) }
+    }
+
+    /// The bytes that can be added.
+    fn room(&self) -> usize {
+        MOST_BYTES.saturating_sub(self.bytes)
     }
 
     fn ordered(mut self) -> Vec<(String, String)> {
@@ -385,20 +364,11 @@ type Entries = Option<BTreeMap<String, String>>;
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use proptest::prelude::*;
     use rstest::rstest;
     use serde_json::json;
 
     use super::*;
     use crate::fixtures;
-
-    fn known(name: &str) -> Option<&'static str> {
-        match name {
-            "A" => Some("1"),
-            "" => Some("empty"),
-            _ => None,
-        }
-    }
 
     /// With a Service for an API server that is known from elsewhere.
     #[rstest]
@@ -464,20 +434,22 @@ mod tests {
         assert_eq!(variables, Ok(vec![("OF_FILE".to_owned(), expected.to_owned())]));
     }
 
-    proptest! {
-        #[test]
-        fn text_without_dollar_is_unchanged(text in "[^$]*") {
-            prop_assert_eq!(expand(&text, known), text);
-        }
-
-        #[test]
-        fn doubled_dollars_escape_references(text in ".*") {
-            prop_assert_eq!(expand(&text.replace('$', "$$"), known), text);
-        }
-
-        #[test]
-        fn unknown_references_are_unchanged(text in "([^$]|\\$\\([a-z]+\\))*") {
-            prop_assert_eq!(expand(&text, |_| None), text);
-        }
+    /// Each variable would be ten times as long as the one before.
+    #[test]
+    fn variables_that_refer_to_each_other_fill_no_memory() {
+        let value = |number: usize| match number.checked_sub(1) {
+            Some(before) => format!("$(V{before})").repeat(10),
+            None => "0123456789".to_owned(),
+        };
+        let env: Vec<_> = (0..12)
+            .map(|number| json!({"name": format!("V{number}"), "value": value(number)}))
+            .collect();
+        let containers = json!([{"name": "c", "env": env}]);
+        let spec = json!({"enableServiceLinks": false, "containers": containers});
+        let pod = fixtures::pod_of("u", "p", spec);
+        let (node, files) = (Node::new("n", "/r", "/l"), EnvFiles::default());
+        let inputs = EnvInputs { node: &node, ips: &[], objects: None, files: &files };
+        let variables = environment(&pod, &pod.spec().containers[0], inputs);
+        assert_eq!(variables, Err(EnvError::TooLong(TooLong)));
     }
 }

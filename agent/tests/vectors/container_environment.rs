@@ -25,9 +25,10 @@ pub(crate) const EXPANSION: Set =
 
 fn expansion(case: &Case) -> Result<(), String> {
     let vars = &case.input["vars"];
-    let ours = env::expand(read::text(&case.input["input"]), |name| {
+    let ours = env::expand(read::text(&case.input["input"]), env::MOST_BYTES, |name| {
         vars.get(name).and_then(Value::as_str)
     });
+    let ours = ours.map_err(|error| error.to_string())?;
     read::same("output", &json!(ours), &json!(read::text(&case.expected["output"])))
 }
 

@@ -19,7 +19,7 @@ use crate::checks::http_action::{self, Purpose, join_host_port, resolve_port};
 use crate::checks::http_client;
 use crate::cri::{Code, Cri};
 use crate::observed::ContainerId;
-use crate::pod_spec::env::expand;
+use crate::pod_spec::env::expand_words;
 
 /// The maximum number of bytes that are kept of a command's output.
 const MAX_OUTPUT: usize = 10 * 1024;
@@ -82,9 +82,11 @@ impl Checker {
             .flatten()
             .map(|var| (var.name.as_str(), var.value.as_deref().unwrap_or_default()))
             .collect();
-        let words = action.command.iter().flatten();
-        let command: Vec<String> =
-            words.map(|word| expand(word, |name| env.get(name).copied())).collect();
+        let words = action.command.as_deref().unwrap_or_default();
+        let command = match expand_words(words, |name| env.get(name).copied()) {
+            Ok(command) => command,
+            Err(error) => return unknown(error.to_string()),
+        };
         match self.cri.exec_sync(id, &command, Some(timeout)).await {
             Ok(output) if output.exit_code == 0 => Outcome::Success,
             Ok(output) => {

@@ -152,14 +152,11 @@ fn with_mounts(
     let assigned = &inputs.assigned;
     let mut mounts = [assigned.mounts.clone(), own_mounts].concat();
     let values = by_name(&envs);
-    let expanded = |words: &Option<Vec<String>>| -> Vec<String> {
-        words
-            .iter()
-            .flatten()
-            .map(|word| env::expand(word, |name| values.get(name).copied()))
-            .collect()
+    let expanded = |words: &Option<Vec<String>>| -> Result<Vec<String>, EnvError> {
+        let words = words.as_deref().unwrap_or_default();
+        Ok(env::expand_words(words, |name| values.get(name).copied())?)
     };
-    let (command, args) = (expanded(&container.command), expanded(&container.args));
+    let (command, args) = (expanded(&container.command)?, expanded(&container.args)?);
     let message_path =
         container.termination_message_path.as_deref().filter(|path| !path.is_empty());
     if let (Some(path), Some(file)) = (message_path, &inputs.termination_log) {

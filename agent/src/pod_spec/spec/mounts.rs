@@ -15,6 +15,9 @@ use crate::node::Node;
 use crate::pod_spec::env;
 use crate::pod_spec::spec::{DeviceSpec, ImageSpec, MountSpec, Propagation};
 
+/// The length of a path that the kernel does not accept (PATH_MAX).
+const LONGEST_PATH: usize = 4096;
+
 /// A mounted volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostVolume {
@@ -80,6 +83,9 @@ pub enum MountError {
         /// The variables.
         names: String,
     },
+    /// The subPathExpr expands to a text that is no path.
+    #[error(transparent)]
+    TooLong(#[from] env::TooLong),
     /// The subPath is not relative.
     #[error("error SubPath `{path}` must not be an absolute path")]
     Absolute {
@@ -311,7 +317,7 @@ impl Planner<'_> {
 
     fn expanded(&self, expression: &str) -> Result<String, MountError> {
         let missing = std::cell::RefCell::new(Set::new());
-        let path = env::expand(expression, |name| {
+        let path = env::expand(expression, LONGEST_PATH, |name| {
             let value = self.envs.get(name).copied().unwrap_or_default();
             if value.is_empty() {
                 missing.borrow_mut().insert(name.to_owned());
@@ -320,7 +326,7 @@ impl Planner<'_> {
         });
         let missing: Vec<String> = missing.into_inner().into_iter().collect();
         if missing.is_empty() {
-            Ok(path)
+            Ok(path?)
         } else {
             let names = missing.join(", ");
             Err(MountError::MissingValue { names })

@@ -13,6 +13,7 @@ use crate::checks::probe::machine::ProbeKind;
 use crate::clock::TokioClock;
 use crate::cri::fake::FakeCri;
 use crate::fixtures;
+use crate::pod_spec::env::{MOST_BYTES, TooLong};
 
 fn target(probe: Value) -> Target {
     let container = json!({
@@ -145,4 +146,13 @@ async fn exec_is_tried_three_times_if_it_cannot_be_run() {
     fake.fail("ExecSync", 1, Code::DeadlineExceeded, "late");
     let expected = failure("command timed out: \"/check 1 $(B)\" timed out after 1s");
     assert_eq!(checked_by(&fake, probe).await, expected);
+}
+
+#[tokio::test]
+async fn exec_with_too_long_command_is_not_run() {
+    let (fake, command) = (runtime(), ["x".repeat(MOST_BYTES + 1)]);
+    let outcome = checked_by(&fake, json!({"exec": {"command": command}})).await;
+    let message = TooLong.to_string();
+    assert!(outcome == Outcome::Error { state: "unknown", message });
+    assert!(fake.calls().is_empty());
 }
