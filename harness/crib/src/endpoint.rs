@@ -138,8 +138,8 @@ pub(crate) fn check_shared(path: &Path) -> Result<(), EndpointError> {
         return Ok(());
     };
     let own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();
-    // The socket may be in a sticky directory itself: other users cannot remove it there.
-    if !sticky || own && found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0 {
+    // The socket may be in a sticky directory itself: of the other users, only the directory's owner can replace it there.
+    if !sticky || own && (found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0) {
         return Ok(());
     }
     // In a sticky directory, only the owner can remove it. uid 0 may be root of a user namespace only, so it is not treated
@@ -269,5 +269,22 @@ mod tests {
         std::os::unix::fs::symlink(&directory, &link).unwrap();
         assert!(check_shared(&link.join("crib.sock")).is_err());
         assert!(check_shared(&everybody.path().join("crib.sock")).is_ok());
+    }
+
+    #[test]
+    fn sticky_directory_of_another_user_is_not_private() {
+        let everybody = tempfile::tempdir().unwrap();
+        let directory = everybody.path().join("crib-7");
+        std::fs::create_dir(&directory).unwrap();
+        for path in [everybody.path(), &directory] {
+            std::fs::set_permissions(path, Permissions::from_mode(0o1777)).unwrap();
+        }
+        assert!(check_shared(&directory.join("crib.sock")).is_ok());
+        // Only root can give a directory to another user.
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&directory, Some(12345), None).unwrap();
+            let checked = check_shared(&directory.join("crib.sock"));
+            assert!(matches!(checked, Err(EndpointError::NotOurs { .. })), "{checked:?}");
+        }
     }
 }

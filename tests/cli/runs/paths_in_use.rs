@@ -130,14 +130,20 @@ async fn planted_default_socket_is_neither_used_nor_advised_to_be_removed() {
     let planted = temporary.join("crib-65534");
     std::fs::create_dir(&planted).unwrap();
     let _server = plant("socket", &planted.join("crib.sock"));
-    for args in [&["runtime"][..], &["ps"], &["pods"]] {
+    for (args, mode) in [
+        (&["runtime"][..], 0o777),
+        (&["ps"], 0o777),
+        (&["pods"], 0o777),
+        (&["runtime"], 0o1777),
+        (&["ps"], 0o1755),
+    ] {
         let mut command = place.as_ordinary_user(place.command(args));
         command.env_remove("XDG_RUNTIME_DIR");
         for path in [planted.clone(), planted.join("crib.sock")] {
             lchown(path, Some(12345), Some(12345)).unwrap();
         }
         let open = std::os::unix::fs::PermissionsExt::from_mode;
-        std::fs::set_permissions(&planted, open(0o777)).unwrap();
+        std::fs::set_permissions(&planted, open(mode)).unwrap();
         std::fs::set_permissions(&temporary, open(0o1777)).unwrap();
         let ended = place.end(command).await;
         assert!(matches!(ended.code, Some(2 | 3)), "{args:?}: {ended:?}");
