@@ -4,6 +4,7 @@
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -159,8 +160,12 @@ pub struct RunConnection {
 }
 
 impl RunConnection {
-    /// Connects to the run in this directory; `None` if its command has ended.
+    /// Connects to the run in this directory; `None` if its command has ended, or other users can write to the directory.
     pub fn open(run: &Path) -> io::Result<Option<Self>> {
+        // The directory of a run is private. In another one, such as `/tmp` with the socket of a proxy, any user could serve.
+        if std::fs::metadata(run).is_ok_and(|found| found.mode() & 0o022 != 0) {
+            return Ok(None);
+        }
         Self::open_socket(&path(run))
     }
 
@@ -248,6 +253,26 @@ impl RunConnection {
             // The caller polls again.
             Err(nix::errno::Errno::EINTR) => Ok(false),
             Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn socket_in_directory_of_several_users_belongs_to_no_run() {
+        let place = tempfile::tempdir().unwrap();
+        let _listener = UnixListener::bind(path(place.path())).unwrap();
+        assert!(RunConnection::open(place.path()).unwrap().is_some());
+        for mode in [0o1777, 0o770] {
+            std::fs::set_permissions(place.path(), Permissions::from_mode(mode)).unwrap();
+            assert!(RunConnection::open(place.path()).unwrap().is_none(), "{mode:o}");
         }
     }
 }
