@@ -18,10 +18,11 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::requests::{Api, Client};
+use super::requests::{Admission, Api, Client};
 use super::tls::Tls;
 
-/// The maximum number of unauthenticated connections. A new one closes the oldest.
+/// The maximum number of connections without an authorized request. A new one closes the oldest: any pod has a token that the API
+/// server knows.
 const MAX_PENDING: usize = 64;
 /// The time limit of an unauthenticated connection, including its handshake.
 const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,9 +36,9 @@ const KEEPALIVE: (Duration, u32) = (Duration::from_secs(15), 9);
 const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 64;
 
-/// A connection that was unauthenticated when it was recorded.
+/// A connection that had no authorized request when it was recorded.
 struct PendingConnection {
-    authenticated: CancellationToken,
+    authorized: CancellationToken,
     task: AbortHandle,
 }
 
@@ -49,13 +50,14 @@ pub(crate) async fn serve(listener: TcpListener, tls: Tls, api: Arc<Api>) {
         tokio::select! {
             accepted = accept(&listener), if clients.len() < MAX_CONNECTIONS => match accepted {
                 Ok(stream) => {
-                    pending.retain(|one| !one.authenticated.is_cancelled() && !one.task.is_finished());
+                    pending.retain(|one| !one.authorized.is_cancelled() && !one.task.is_finished());
                     if pending.len() >= MAX_PENDING && let Some(oldest) = pending.pop_front() {
                         oldest.task.abort();
                     }
-                    let authenticated = CancellationToken::new();
-                    let connection = connection(stream, tls.acceptor(), Arc::clone(&api), authenticated.clone());
-                    pending.push_back(PendingConnection { authenticated, task: clients.spawn(tasks::boxed(connection)) });
+                    let admission = Admission::default();
+                    let authorized = admission.authorized.clone();
+                    let connection = connection(stream, tls.acceptor(), Arc::clone(&api), admission);
+                    pending.push_back(PendingConnection { authorized, task: clients.spawn(tasks::boxed(connection)) });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept connection");
@@ -82,15 +84,10 @@ async fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-async fn connection(
-    stream: TcpStream,
-    tls: TlsAcceptor,
-    api: Arc<Api>,
-    authenticated: CancellationToken,
-) {
+async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>, admission: Admission) {
     let served = tokio::select! {
-        served = requests(stream, tls, api, &authenticated) => served,
-        () = authentication_timeout(&authenticated) => return,
+        served = requests(stream, tls, api, &admission) => served,
+        () = authentication_timeout(&admission.authenticated) => return,
     };
     let Some(client) = served else {
         return;
@@ -116,7 +113,7 @@ async fn requests(
     stream: TcpStream,
     tls: TlsAcceptor,
     api: Arc<Api>,
-    authenticated: &CancellationToken,
+    admission: &Admission,
 ) -> Option<Arc<Client>> {
     let stream = match tls.accept(stream).await {
         Ok(stream) => stream,
@@ -130,7 +127,7 @@ async fn requests(
     let client = Arc::new(Client {
         api,
         certificates: certificates.collect(),
-        authenticated: authenticated.clone(),
+        admission: admission.clone(),
         tunnel: Mutex::default(),
     });
     let answer = service_fn(|request: Request<Incoming>| {

@@ -3,7 +3,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `connections` | the number of connections, and the time limit of unauthenticated ones |
+//! | `connections` | the number of connections, also of those without an authorized request; the time limit of unauthenticated ones |
 //! | `tls`, `served_certificate` | the server's certificate; the authorities of client certificates (`tls::client_authority`) |
 //! | `requests` | one request: authentication, authorization, and the response |
 //! | `authenticate` (`websocket_token` ◆), `subject` ◆ | authentication by certificate or TokenReview |

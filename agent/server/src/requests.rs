@@ -72,13 +72,22 @@ impl Api {
     }
 }
 
+/// What a client has been granted so far. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Admission {
+    /// Cancelled once the client is authenticated.
+    pub(crate) authenticated: CancellationToken,
+    /// Cancelled once a request of the client is authorized.
+    pub(crate) authorized: CancellationToken,
+}
+
 /// The connection of a client.
 pub(crate) struct Client {
     pub(crate) api: Arc<Api>,
     /// The client's certificates, not yet verified.
     pub(crate) certificates: Vec<CertificateDer<'static>>,
-    /// Cancelled once the client is authenticated.
-    pub(crate) authenticated: CancellationToken,
+    /// What it has been granted.
+    pub(crate) admission: Admission,
     /// The tunnel that the connection is upgraded to.
     pub(crate) tunnel: Mutex<Option<Tunnel>>,
 }
@@ -117,7 +126,7 @@ impl Client {
             }
             ErrorResponse::new(StatusCode::UNAUTHORIZED, "Unauthorized")
         })?;
-        self.authenticated.cancel();
+        self.admission.authenticated.cancel();
         let path = route::decoded(request.uri().path())
             .ok_or_else(|| ErrorResponse::bad_request("the path is not UTF-8"))?;
         let verb = attributes::verb(request.method());
@@ -130,6 +139,7 @@ impl Client {
             };
             ErrorResponse::new(status, error.to_string())
         })?;
+        self.admission.authorized.cancel();
         let route = route::route(request.method(), &path, &api.handlers);
         let route = route.map_err(node_api::no_route)?;
         let query = Query::parse(request.uri().query().unwrap_or_default());

@@ -263,6 +263,41 @@ async fn unauthorized_clients_do_not_block_server() {
     served.end().await;
 }
 
+/// The visitor is authenticated in both cases.
+#[tokio::test]
+async fn connection_without_authorized_request_makes_room_for_new_clients() {
+    let served = Served::new(Joined::new(ApiServer::start()).await).await;
+    let head = |path: &str| {
+        format!("GET {path} HTTP/1.1\r\nHost: n1\r\nAuthorization: Bearer {VISITOR}\r\n")
+    };
+    let connected = async |path: &str| {
+        let mut stream = served.connect(None).await;
+        stream.write_all(format!("{}\r\n", head(path)).as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        let read = tokio::time::timeout(WAIT_LIMIT, stream.read_exact(&mut status)).await;
+        read.unwrap().unwrap();
+        (String::from_utf8_lossy(&status).into_owned(), stream)
+    };
+    let (status, mut allowed) = connected("/healthz").await;
+    assert_eq!(status, "HTTP/1.1 200");
+    let mut refused = Vec::new();
+    for _ in 0..80 {
+        let (status, stream) = connected("/pods").await;
+        assert_eq!(status, "HTTP/1.1 403");
+        refused.push(stream);
+    }
+    let mut rest = Vec::new();
+    let oldest = tokio::time::timeout(WAIT_LIMIT, refused[0].read_to_end(&mut rest)).await;
+    assert!(oldest.is_ok(), "the connection stays open");
+    let last = format!("{}Connection: close\r\n\r\n", head("/healthz"));
+    allowed.write_all(last.as_bytes()).await.unwrap();
+    let mut answers = Vec::new();
+    let read = tokio::time::timeout(WAIT_LIMIT, allowed.read_to_end(&mut answers)).await;
+    read.unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&answers).contains("HTTP/1.1 200"), "{answers:?}");
+    served.end().await;
+}
+
 #[tokio::test]
 async fn unusable_server_settings_are_refused_before_anything_starts() {
     let joined = Joined::new(ApiServer::start()).await;
