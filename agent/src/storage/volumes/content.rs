@@ -29,6 +29,30 @@ pub(crate) struct FileContent {
 /// The files of a volume by their relative paths.
 pub(crate) type Payload = Map<PathBuf, FileContent>;
 
+/// The maximum size of a volume's files. Its paths may show the same entry of an object again and again.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Files of a volume, up to [`MOST_BYTES`].
+#[derive(Default)]
+struct Files {
+    files: Payload,
+    bytes: usize,
+}
+
+impl Files {
+    /// Adds a file, or replaces the one with this path.
+    fn insert(&mut self, path: PathBuf, content: FileContent) -> Result<(), ContentError> {
+        let replaced = self.files.get(&path).map_or(0, |former| former.data.len());
+        let bytes = self.bytes - replaced + content.data.len();
+        if bytes > MOST_BYTES {
+            return Err(ContentError::TooLarge);
+        }
+        self.bytes = bytes;
+        self.files.insert(path, content);
+        Ok(())
+    }
+}
+
 /// Why a volume has no files: part of the message of a `FailedMount` event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ContentError {
@@ -90,6 +114,9 @@ pub(crate) enum ContentError {
         /// The path.
         path: String,
     },
+    /// The files are too large together.
+    #[error("the files of the volume have more than {} MiB", MOST_BYTES >> 20)]
+    TooLarge,
     /// Several sources of the volume failed.
     #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Several(Vec<ContentError>),
@@ -105,7 +132,8 @@ impl ContentError {
             | Self::NoSecretKey { .. }
             | Self::NoTrustBundle { .. }
             | Self::NoTrustBundleOfSigner
-            | Self::Token(_) => false,
+            | Self::Token(_)
+            | Self::TooLarge => false,
             Self::Field(_) | Self::Resource(_) | Self::Unsupported { .. } | Self::Path { .. } => {
                 true
             }
@@ -227,21 +255,21 @@ impl<'a> Wanted<'a> {
             mode: mode(own, self.default_mode),
             owner: None,
         };
+        let mut files = Files::default();
         if self.items.is_empty() {
-            let files = entries.into_iter();
-            return Ok(files.map(|(key, data)| (PathBuf::from(key), file(data, None))).collect());
+            for (key, data) in entries {
+                files.insert(PathBuf::from(key), file(data, None))?;
+            }
+            return Ok(files.files);
         }
-        let mut files = Payload::new();
         for item in self.items {
             match entries.get(item.key.as_str()) {
-                Some(data) => {
-                    files.insert(PathBuf::from(&item.path), file(data, item.mode));
-                }
+                Some(data) => files.insert(PathBuf::from(&item.path), file(data, item.mode))?,
                 None if self.optional => {}
                 None => return Err(missing(item.key.clone())),
             }
         }
-        Ok(files)
+        Ok(files.files)
     }
 }
 
@@ -292,7 +320,7 @@ impl Writer<'_> {
     ) -> Result<Payload, ContentError> {
         let default_mode = i32::try_from(default_mode).ok();
         let mut errors = Vec::new();
-        let mut files = Payload::new();
+        let mut files = Files::default();
         for item in items {
             match self.downward_text(item) {
                 Ok(text) => {
@@ -301,12 +329,12 @@ impl Writer<'_> {
                         mode: mode(item.mode, default_mode),
                         owner: None,
                     };
-                    files.insert(PathBuf::from(&item.path), content);
+                    files.insert(PathBuf::from(&item.path), content)?;
                 }
                 Err(error) => errors.push(error),
             }
         }
-        joined(errors).map_or(Ok(files), Err)
+        joined(errors).map_or(Ok(files.files), Err)
     }
 
     fn downward_text(&self, item: &DownwardAPIVolumeFile) -> Result<String, ContentError> {
@@ -326,14 +354,18 @@ impl Writer<'_> {
         default_mode: Option<i32>,
     ) -> Result<Payload, ContentError> {
         let mut errors = Vec::new();
-        let mut files = Payload::new();
+        let mut files = Files::default();
         for source in sources {
             match self.source(source, default_mode) {
-                Ok(found) => files.extend(found),
+                Ok(found) => {
+                    for (path, content) in found {
+                        files.insert(path, content)?;
+                    }
+                }
                 Err(error) => errors.push(error),
             }
         }
-        joined(errors).map_or(Ok(files), Err)
+        joined(errors).map_or(Ok(files.files), Err)
     }
 
     fn source(

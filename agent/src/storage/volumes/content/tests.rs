@@ -1,6 +1,8 @@
 //! The files of volumes: ConfigMaps, Secrets, fields of the pod, tokens, and combinations in one volume.
 #![allow(clippy::unwrap_used)]
 
+use std::ops::Range;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -204,4 +206,48 @@ fn token_is_readable_only_by_user_or_group(
     let files = files_of(&pod(security), volume).unwrap();
     let token = &files[Path::new("t")];
     assert_eq!((token.mode, token.owner), (mode, owner));
+}
+
+/// Files that show the same entry of a ConfigMap, which takes a quarter of the limit.
+fn same(paths: Range<usize>) -> Value {
+    let item = |number: usize| json!({"key": "k", "path": format!("p{number}")});
+    json!({"name": "m", "items": paths.map(item).collect::<Vec<_>>()})
+}
+
+/// Files that show the same annotation, which takes a quarter of the limit.
+fn same_fields(paths: Range<usize>) -> Vec<Value> {
+    let field = json!({"fieldPath": "metadata.annotations['k']"});
+    paths.map(|number| json!({"path": format!("p{number}"), "fieldRef": field})).collect()
+}
+
+#[rstest]
+#[case::items(json!({"configMap": same(0..5)}))]
+#[case::sources(json!({"projected": {"sources": [{"configMap": same(0..3)}, {"configMap": same(3..5)}]}}))]
+#[case::fields(json!({"downwardAPI": {"items": same_fields(0..5)}}))]
+fn files_of_a_volume_have_a_limit_together(#[case] volume: Value) {
+    let mut volume = volume;
+    volume["name"] = json!("v");
+    let volume: Volume = serde_json::from_value(volume).unwrap();
+    let long = "x".repeat(MOST_BYTES / 4);
+    let mut objects = ObjectMap::default();
+    let map = json!({"metadata": {"name": "m", "namespace": "n"}, "data": {"k": long.as_str()}});
+    objects.insert_config_map(serde_json::from_value(map).unwrap());
+    let pod = fixtures::pod(json!({
+        "metadata": {"name": "p", "namespace": "n", "annotations": {"k": long}},
+        "spec": {"containers": []},
+    }));
+    let node = Node::new("node", "/r", "/l");
+    let token: TokenSource<'_> = &|_| Ok(String::new());
+    let inputs = ContentInputs { node: &node, objects: &objects, token };
+    assert_eq!(payload(&pod, &volume, inputs).err(), Some(ContentError::TooLarge));
+}
+
+#[test]
+fn replaced_file_leaves_room_for_others() {
+    let file = |size| FileContent { data: vec![0; size], mode: 0o644, owner: None };
+    let mut files = Files::default();
+    files.insert("a".into(), file(MOST_BYTES)).unwrap();
+    assert_eq!(files.insert("b".into(), file(1)), Err(ContentError::TooLarge));
+    files.insert("a".into(), file(1)).unwrap();
+    files.insert("b".into(), file(MOST_BYTES - 1)).unwrap();
 }
