@@ -68,6 +68,7 @@ pub(crate) fn open_here(
     };
     // An earlier daemon may have been killed between any two of these steps, so always run all of them.
     spoofing::ignore_announcements_here(name);
+    netlink.batch(&[requests::no_learning_from_reserved_groups(Link::Index(index))])?;
     let mut steps = Vec::new();
     if config.ipv4 {
         steps.push(requests::add_address(index, subnet.gateway(), subnet));

@@ -45,6 +45,7 @@ pub(crate) fn make(
         requests::no_ipv6_link_local(Link::Name(&name)),
         // With ARP on, it would answer for the first bridge's addresses with its own hardware address.
         requests::no_arp(Link::Name(&name)),
+        requests::no_learning_from_reserved_groups(Link::Name(&name)),
         requests::create_uplink(&upper, first.index, &lower, first.mtu),
         requests::no_ipv6_link_local(Link::Name(&upper)),
         requests::no_ipv6_link_local(Link::Name(&lower)),
@@ -155,6 +156,8 @@ pub(crate) fn reconcile(
     let kept = indexes.keys().filter(|segment| **segment > 0);
     let kept: Vec<String> = kept.map(|segment| secondary_bridge(first, *segment)).collect();
     spoofing::ignore_announcements(at.namespace, &kept)?;
+    let kept = kept.iter().map(|name| requests::no_learning_from_reserved_groups(Link::Name(name)));
+    netlink.batch(&kept.collect::<Vec<_>>())?;
     let mut bridges = Bridges { segments, indexes };
     for (sandbox, link) in lost {
         tracing::info!(interface = link.name, "connecting a pod to its bridge again");

@@ -5,7 +5,8 @@
 //! other pods' traffic to itself, packets with another pod's IP address, and frames with another pod's hardware address, which
 //! the bridge would learn. So each daemon has a table of nf_tables (family bridge) in its bridge's namespace: the ports of its
 //! pods, and the addresses that each port may send from. It checks a frame at the pod's port only, not between bridges, and
-//! ignores other daemons' ports.
+//! ignores other daemons' ports. Frames to reserved group addresses pass no filter, so bridges do not learn from them
+//! (`requests::no_learning_from_reserved_groups`).
 //!
 //! The table also redirects packets from pods to addresses outside their network (ClusterIPs) to the port that serves them: it
 //! replaces the gateway's hardware address in the frame. So the host needs no route or address for them.

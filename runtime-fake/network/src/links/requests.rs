@@ -66,6 +66,10 @@ const IPV6: u8 = 10;
 const SKIP_STATISTICS: u32 = 8;
 /// The other end in the data of a veth pair.
 const PEER: u16 = 1;
+/// In the data of a bridge: its options as bits (`IFLA_BR_MULTI_BOOLOPT`), and one of them (linux/if_bridge.h,
+/// `BR_BOOLOPT_NO_LL_LEARN`).
+const BRIDGE_OPTIONS: u16 = 46;
+const NO_LINK_LOCAL_LEARNING: u32 = 1;
 /// The IPv6 address generation mode of a link, and its value for none (`IN6_ADDR_GEN_MODE_NONE`).
 const ADDRESS_MODE: u16 = 8;
 const MODE_NONE: u8 = 1;
@@ -157,6 +161,24 @@ pub(crate) fn create_bridge(name: &str, mac: Mac) -> Request {
     let payload = Link::Name(name)
         .with(&[attribute(link::ADDRESS, &mac.0), nested(link::INFO, &text(link::KIND, "bridge"))]);
     create(format!("creating the bridge {name}"), NEW_LINK, payload)
+}
+
+/// Makes a bridge ignore the sender of frames to the reserved group addresses 01:80:c2:00:00:0X (such as LLDP). The bridge takes
+/// them in before its filters, and would otherwise learn that the sender's hardware address, which may be forged, is behind that
+/// port. Linux before 5.0 ignores this request.
+pub(crate) fn no_learning_from_reserved_groups(bridge: Link<'_>) -> Request {
+    // `struct br_boolopt_multi`: the values, and the options to change.
+    let options = [NO_LINK_LOCAL_LEARNING.to_ne_bytes(); 2].concat();
+    let options = attribute(BRIDGE_OPTIONS, &options);
+    let info = [text(link::KIND, "bridge"), nested(link::DATA, &options)].concat();
+    Request {
+        doing: format!("turning learning from reserved group addresses off on the bridge {bridge}"),
+        flags: 0,
+        fine: &[],
+        // RTM_SETLINK does not change what is specific to a kind of link.
+        kind: NEW_LINK,
+        payload: bridge.with(&[nested(link::INFO, &info)]),
+    }
 }
 
 /// Creates a veth pair: one end here, as a port of the bridge; the other directly in the pod's namespace, so that

@@ -12,7 +12,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use super::{Pod, config, inside, open, skip, talk, with_namespace};
+use super::{Pod, config, inside, open, send, skip, talk, with_namespace};
 
 use crate::bridging::bridge_config::{BridgeConfig, Ipv6};
 use crate::bridging::spoofing::{Port, SourceFilter};
@@ -43,6 +43,8 @@ enum Frame {
     Icmp(u8, Ipv6Addr, Ipv6Addr),
     /// Neither ARP nor IP.
     Other,
+    /// To the reserved group address 01:80:c2:00:00 with this last byte.
+    Reserved(u8),
 }
 
 impl Frame {
@@ -79,8 +81,13 @@ impl Frame {
                 (0x86dd, ipv6(58, address, &message))
             }
             Self::Other => (0x88b5, vec![]),
+            Self::Reserved(_) => (0x88cc, vec![]),
         };
-        let mut frame = [&BROADCAST.0[..], &from.0, &kind.to_be_bytes(), &payload].concat();
+        let mut to = BROADCAST.0;
+        if let Self::Reserved(last) = self {
+            to = [0x01, 0x80, 0xc2, 0, 0, last];
+        }
+        let mut frame = [&to[..], &from.0, &kind.to_be_bytes(), &payload].concat();
         frame.resize(LENGTH.into(), 0);
         frame[usize::from(LENGTH) - 1] = number;
         frame
@@ -134,6 +141,15 @@ impl Drop for Arriving {
     }
 }
 
+/// Sends frames through an interface.
+fn send_frames(netns: &OwnedFd, interface: &str, frames: &[Vec<u8>]) {
+    let hex = |frame: &Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex: Vec<String> = frames.iter().map(hex).collect();
+    let script = "for (@ARGV) { send(S, pack('H*', $_), 0) or die $! }";
+    let sent = inside(netns, || perl(interface, script).args(hex).status().unwrap());
+    assert!(sent.success(), "{sent}");
+}
+
 /// A pod's addresses.
 fn addresses(pod: &Pod) -> (Mac, Ipv4Addr, Ipv6Addr) {
     match pod.got.ips[..] {
@@ -150,14 +166,12 @@ fn arrived(
     frames: &[(Frame, Mac)],
 ) -> [Vec<(Frame, Mac)>; 2] {
     let mut listeners = [Arriving::at(&to.netns, "eth0"), Arriving::at(host, "crib0")];
-    let (own, address, _) = addresses(from);
+    let IpAddr::V4(address) = from.got.ip else { panic!("{:?}", from.got.ip) };
+    let own = from.got.mac;
     let last = 1 + frames.len() as u8;
     let all = frames.iter().copied().chain([(Frame::Arp(1, address), own)]);
     let bytes = (1..).zip(all).map(|(number, (frame, from))| frame.bytes(from, number));
-    let hex = bytes.map(|frame| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-    let script = "for (@ARGV) { send(S, pack('H*', $_), 0) or die $! }";
-    let sent = inside(&from.netns, || perl("eth0", script).args(hex).status().unwrap());
-    assert!(sent.success(), "{sent}");
+    send_frames(&from.netns, "eth0", &bytes.collect::<Vec<_>>());
     listeners.each_mut().map(|listener| {
         let mut seen = listener.until(last);
         seen.pop();
@@ -230,6 +244,49 @@ fn pod_sends_from_its_own_addresses_only() {
         let bridge = Bridge::open(config(), &[first.record(), second.record()]).unwrap();
         check();
         for pod in [&first, &second] {
+            bridge.detach(&pod.id).unwrap();
+        }
+        bridge.close().unwrap();
+    });
+}
+
+/// A bridge takes frames to reserved group addresses in before its filters. If it learned from them, it would send another pod's
+/// frames, or the gateway's, to the pod that forged the sender's hardware address.
+#[test]
+fn frames_to_reserved_groups_divert_no_frames_of_others() {
+    with_namespace("spoofed::frames_to_reserved_groups_divert_no_frames_of_others", |host| {
+        // An earlier version made it, without the option.
+        let mac = Mac([0x02, 0xcc, 0, 0, 0, 1]);
+        send(&host, &[requests::create_bridge("crib0", mac)]);
+        // Two pods on each of two bridges.
+        let config = BridgeConfig { ports: 2, ..config("crib0", &host) };
+        let bridge = Bridge::open(config, &[]).unwrap();
+        let pods = ["a", "b", "c", "d"].map(|id| Pod::attached(&bridge, id));
+        let [first, second, third, fourth] = &pods;
+        let gateway = bridge.subnet().gateway();
+        // On the first bridge the host sends to a pod, on the second one a pod to the gateway.
+        let IpAddr::V4(address) = fourth.got.ip else { panic!("{:?}", fourth.got.ip) };
+        let to_pod = (&host, "crib0", Frame::V4(gateway), mac);
+        let to_host = (&fourth.netns, "eth0", Frame::V4(address), fourth.got.mac);
+        for (forger, victim, forged, sender, receiver) in [
+            (first, second, second.got.mac, to_pod, (&second.netns, "eth0")),
+            (third, fourth, mac, to_host, (&host, "crib0")),
+        ] {
+            // The bridges know where both ends are.
+            talk(&host, &victim.netns, victim.got.ip);
+            // LLDP, and one more group.
+            let frames = [0x0e, 0x03].map(|last| (Frame::Reserved(last), forged));
+            assert_eq!(arrived(&host, forger, victim, &frames), [[], []]);
+            let mut listeners =
+                [Arriving::at(&forger.netns, "eth0"), Arriving::at(receiver.0, receiver.1)];
+            let (from, interface, frame, own) = sender;
+            let mut single = frame.bytes(own, 1);
+            single[..6].copy_from_slice(&forged.0);
+            send_frames(from, interface, &[single, frame.bytes(own, 2)]);
+            let seen = listeners.each_mut().map(|listener| listener.until(2));
+            assert_eq!(seen, [vec![2], vec![1, 2]]);
+        }
+        for pod in &pods {
             bridge.detach(&pod.id).unwrap();
         }
         bridge.close().unwrap();
