@@ -184,6 +184,21 @@ async fn create_rejects_links_in_place_of_proc_and_sys(
     rejected(pod.create(config).await, Code::InvalidArgument, &reason);
 }
 
+/// A masked file is covered by the host's `/dev/null`, which root in a container owns.
+#[tokio::test]
+async fn container_cannot_change_dev_null_of_the_host_through_masks() {
+    harness::needs!(Namespaces);
+    let (_runtime, pod) = with_pod().await;
+    // The mode that it has already, for the case that the change succeeds.
+    let script =
+        "stat -c '%F' /proc/version; cat /proc/version; echo x > /proc/version && echo written
+        chmod 666 /proc/version && echo changed; echo done";
+    let mut config = pod.script("c", script);
+    fixture::security(&mut config).masked_paths = vec!["/proc/version".to_owned()];
+    let seen = pod.output(config).await.unwrap();
+    assert_eq!(seen, "character special file\nwritten\ndone\n");
+}
+
 /// A container could get a descriptor of the program that all keepers run (CVE-2019-5736).
 #[tokio::test]
 async fn keeper_program_is_read_only() {

@@ -1,7 +1,7 @@
 //! Detached mounts, and attaching them.
 
 use std::{
-    fs,
+    fs, io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::Path,
 };
@@ -19,7 +19,7 @@ use rustix::{
 
 use crate::kernel::failure::{Context as _, Step};
 use crate::kernel::secure_join::Root;
-use crate::kernel::sys::{set_propagation, unshare};
+use crate::kernel::sys::{set_propagation, set_read_only, unshare};
 
 /// Makes an empty root for this process, which must be in a new mount namespace.
 pub(crate) fn enter_nothing() -> Step {
@@ -60,9 +60,20 @@ pub(crate) fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Errno>
 /// even below a clone that was made read-only.
 pub(crate) fn clone_private(path: &Path, recursive: bool) -> Result<OwnedFd, Errno> {
     let tree = clone_tree(path, recursive)?;
-    set_propagation(tree.as_fd(), libc::MS_PRIVATE)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    set_propagation(tree.as_fd(), libc::MS_PRIVATE).map_err(errno)?;
     Ok(tree)
+}
+
+/// A read-only clone of the host's `/dev/null`. Writes still reach the device, but nobody can change its mode or owner through this
+/// mount: root of a container may be the owner of the host's file.
+pub(crate) fn clone_null() -> Result<OwnedFd, Errno> {
+    let tree = clone_private(Path::new("/dev/null"), false)?;
+    set_read_only(tree.as_fd(), false).map_err(errno)?;
+    Ok(tree)
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
 /// [`clone_tree`] of an open mount.

@@ -28,7 +28,8 @@ use idmap::IdMapper;
 use crate::contract::plan::{IsolationMode, LaunchPlan, Pids, RootPlan};
 use crate::kernel::failure::{Context as _, Failure, FailureKind, Step};
 use crate::kernel::mount::{
-    QUIET, attach, clone_mount, clone_private, labelled, new_mount, new_proc, open_dir, pivot,
+    QUIET, attach, clone_mount, clone_null, clone_private, labelled, new_mount, new_proc, open_dir,
+    pivot,
 };
 use crate::kernel::secure_join::Root;
 use crate::kernel::sys;
@@ -306,7 +307,7 @@ fn protect(plan: &LaunchPlan, root: &Root) -> Step {
         let directory = FileType::from_raw_mode(rustix::fs::fstat(&target).context(&what)?.st_mode)
             == FileType::Directory;
         let empty = match &nothing {
-            _ if !directory => clone_private(Path::new("/dev/null"), false),
+            _ if !directory => clone_null(),
             Some(nothing) => clone_mount(nothing.as_fd(), false),
             None => new_mount(
                 "tmpfs",
