@@ -67,6 +67,23 @@ async fn keepers_and_containers_inherit_no_descriptors() {
     assert_eq!(listed.unwrap().trim(), "4");
 }
 
+/// The standard input of an exec is the host's `/dev/null`, and of a container whose own is covered.
+#[tokio::test]
+async fn standard_input_does_not_give_dev_null_of_the_host_to_root() {
+    harness::needs!(Namespaces);
+    // The mode that it has already, for the case that the change succeeds.
+    let script =
+        "stat -L -c %F /proc/self/fd/0; cat; chmod 666 /proc/self/fd/0 && echo changed; echo done";
+    let (runtime, pod, id) = with_container().await;
+    let file = runtime.root().join("file");
+    std::fs::write(&file, "").unwrap();
+    let mut config = pod.script("d", script);
+    config.mounts.push(of(&file, "/dev/null"));
+    for seen in [runtime.client.sh(&id, script).await, pod.output(config).await] {
+        assert_eq!(seen.unwrap(), "character special file\ndone\n");
+    }
+}
+
 /// Programs log to `/dev/stderr`, so the container's user must be able to open it.
 #[rstest]
 #[tokio::test]

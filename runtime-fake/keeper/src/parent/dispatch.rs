@@ -101,8 +101,8 @@ impl Keeper {
                     cgroup: target.cgroup_fds()?,
                     container,
                 };
-                let users = self.pod.as_ref().and_then(|p| p.user_namespace.as_ref());
-                self.execs.start(ticket, &plan, exec_target, users, descriptors).map(|()| None)
+                let pod = self.pod.as_ref();
+                self.execs.start(ticket, &plan, exec_target, pod, descriptors).map(|()| None)
             }
             Call::Attach { container, stdin, stdout, stderr } => {
                 self.running(&container)?;

@@ -17,11 +17,11 @@ use crate::parent::exec_processes::{self, ExecScope};
 use crate::parent::limit::{Limit, Verdict};
 use crate::parent::output::pipe_from_child;
 use crate::setup::child::{self, ChildStreams, ExecNamespaces};
+use crate::setup::pod::Pod;
 use crate::setup::process;
 use crate::setup::report_pipe::{ReportEvent, ReportPipe};
 use crate::setup::shared;
 use crate::setup::terminal;
-use crate::setup::userns::UserNamespace;
 
 /// The execs whose process has not exited, by process id.
 #[derive(Default)]
@@ -65,10 +65,12 @@ impl Execs {
         ticket: u64,
         plan: &ExecPlan,
         target: ExecTarget,
-        users: Option<&UserNamespace>,
+        pod: Option<&Pod>,
         descriptors: Vec<OwnedFd>,
     ) -> Step {
         let what = "make a pipe";
+        let users = pod.and_then(|pod| pod.user_namespace.as_ref());
+        let null = pod.and_then(|pod| pod.null.as_ref());
         let (isolation, target_pid) = (target.isolation, target.pid);
         let (terminal, child_terminal) = if plan.terminal {
             let (ours, theirs) = terminal::socket_pair().context(what)?;
@@ -100,7 +102,7 @@ impl Execs {
         let pid = match sys::fork_inside(0, cgroup).context("start a process in the container")? {
             Fork::Parent(pid) => pid,
             Fork::Child => {
-                let joined = ExecNamespaces { pid: target_pid, users, mounts, pids };
+                let joined = ExecNamespaces { pid: target_pid, users, mounts, pids, null };
                 child::exec(plan, joined, filter, ends, target.cgroup)
             }
         };

@@ -5,12 +5,13 @@
 
 use std::{
     io::Read as _,
-    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
     path::PathBuf,
 };
 
 use rustix::{
     fs::{FileType, Mode, OFlags},
+    io::Errno,
     thread::{LinkNameSpaceType, UnshareFlags},
 };
 
@@ -64,6 +65,7 @@ pub(crate) fn container(
     cgroup: Option<CgroupFds>,
 ) -> ! {
     let (report, terminal) = take_over(ends);
+    let guarded = guard_null(home.pod.null.as_ref());
     let entered = enter_cgroup(cgroup);
     let host = home.pod.host_mounts.as_ref();
     let ways = [Some(&report), Some(&barrier), terminal.as_ref()];
@@ -72,6 +74,7 @@ pub(crate) fn container(
     let host = host.map(OwnedFd::as_fd);
     let set_up = || -> Step<Next<'_>> {
         entered?;
+        guarded?;
         // In the pod's user namespace it has a keyring already, made
         // outside, where ordinary users' quotas do not apply.
         begin(&plan.process, home.pod.user_namespace.is_none())?;
@@ -162,15 +165,42 @@ fn take_own_null() {
     // A client may have mounted another file there; opening it must not block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let null = rustix::fs::open("/dev/null", flags, Mode::empty());
-    let is_null = |stat: rustix::fs::Stat| {
-        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
-            && stat.st_rdev == rustix::fs::makedev(1, 3)
-    };
     if let Ok(null) = null
-        && rustix::fs::fstat(&null).is_ok_and(is_null)
+        && is_null(null.as_fd())
     {
         let _ = rustix::stdio::dup2_stdin(&null);
     }
+}
+
+/// Replaces standard streams that are the host's /dev/null by ones of the mount `null`. Through a stream of another mount, root in
+/// the container could change the mode and owner of the host's file.
+fn guard_null(null: Option<&OwnedFd>) -> Step {
+    let Some(null) = null else { return Ok(()) };
+    let open = || {
+        let path = format!("/proc/self/fd/{}", null.as_raw_fd());
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty())
+    };
+    let guard = || -> Result<(), Errno> {
+        if is_null(rustix::stdio::stdin()) {
+            rustix::stdio::dup2_stdin(open()?)?;
+        }
+        if is_null(rustix::stdio::stdout()) {
+            rustix::stdio::dup2_stdout(open()?)?;
+        }
+        if is_null(rustix::stdio::stderr()) {
+            rustix::stdio::dup2_stderr(open()?)?;
+        }
+        Ok(())
+    };
+    guard().context("open /dev/null for the container")
+}
+
+fn is_null(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+            && stat.st_rdev == rustix::fs::makedev(1, 3)
+    })
 }
 
 /// The namespaces of an exec, which are its container's first process's (`target`).
@@ -181,6 +211,8 @@ pub(crate) struct ExecNamespaces<'a> {
     pub(crate) mounts: Option<OwnedFd>,
     /// The process namespace, if it is not the host's.
     pub(crate) pids: Option<OwnedFd>,
+    /// [`Pod::null`].
+    pub(crate) null: Option<&'a OwnedFd>,
 }
 
 /// Runs another process in a container.
@@ -192,6 +224,7 @@ pub(crate) fn exec(
     cgroup: Option<CgroupFds>,
 ) -> ! {
     let (report, terminal) = take_over(ends);
+    let guarded = guard_null(target.null);
     let entered = enter_cgroup(cgroup);
     let users = target.users.map(UserNamespace::fd);
     let mut keep: Vec<i32> = [Some(&report), terminal.as_ref()]
@@ -202,11 +235,12 @@ pub(crate) fn exec(
         .chain(users.map(|fd| fd.as_raw_fd()))
         .collect();
     sys::close_others(&mut keep);
-    let ExecNamespaces { pid, users, mounts, pids } = target;
+    let ExecNamespaces { pid, users, mounts, pids, null: _ } = target;
     let alone = pids.is_none();
     let own_root = mounts.is_some();
     let set_up = || -> Step<process::Ready> {
         entered?;
+        guarded?;
         begin(&plan.process, true)?;
         // The value of the container's first process. Read before `hide`, after which only root may write it.
         let of_first = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj"));

@@ -15,6 +15,7 @@ use rustix::{
 
 use crate::contract::plan::{IsolationMode, MemoryVolume, PodPlan, of_network};
 use crate::kernel::failure::{Context as _, Failure, FailureKind, Step};
+use crate::kernel::mount::clone_null;
 use crate::kernel::sys::unshare;
 use crate::setup::pause::{self, Pause};
 use crate::setup::root::overlay;
@@ -32,13 +33,16 @@ pub(crate) struct Pod {
     pub(crate) user_namespace: Option<UserNamespace>,
     /// The first process of the process namespace that all containers share.
     pub(crate) pause: Option<Pause>,
+    /// A read-only mount of `/dev/null`, for standard streams; none without namespaces, and with a user namespace of the pod's own,
+    /// whose root does not own that file.
+    pub(crate) null: Option<OwnedFd>,
     /// Descriptors of namespaces, which the keeper keeps alive because the daemon may exit before the pod.
     _held: Vec<OwnedFd>,
 }
 
 /// Sets up a pod from `plan`.
 pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
-    let (mut shm, mut host_mounts) = (None, None);
+    let (mut shm, mut host_mounts, mut null) = (None, None, None);
     let user_namespace = plan.user_namespace.as_ref().map(UserNamespace::make).transpose()?;
     let of_pod = plan.sysctl.iter().filter(|(name, _)| !of_network(name));
     let set_sysctls = || -> Step {
@@ -70,6 +74,9 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
         }
         mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
             .context("separate the pod's mounts from the host's")?;
+        if user_namespace.is_none() {
+            null = Some(clone_null().context("share the host's /dev/null")?);
+        }
         if !plan.hostname.is_empty() {
             rustix::system::sethostname(plan.hostname.as_bytes())
                 .context(format_args!("set the host name {:?}", plan.hostname))?;
@@ -90,7 +97,7 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
     }
     let pause =
         if plan.shared_pids { Some(pause::start(&plan, user_namespace.as_ref())?) } else { None };
-    Ok(Pod { plan, shm, host_mounts, user_namespace, pause, _held: held })
+    Ok(Pod { plan, shm, host_mounts, user_namespace, pause, null, _held: held })
 }
 
 fn mount_shm(plan: &PodPlan) -> Step<PathBuf> {
