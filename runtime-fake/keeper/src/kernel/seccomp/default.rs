@@ -91,6 +91,8 @@ const AF_VSOCK: u64 = 40;
 /// Before this version a process could bypass a filter with `ptrace`.
 const SAFE_PTRACE: (u32, u32) = (4, 8);
 const ENOSYS: u16 = 38;
+/// EPERM.
+const DENIED: Action = Action::errno(1);
 const SPEC_ALLOW: u32 = 4;
 
 /// The rules for a container.
@@ -112,18 +114,16 @@ pub(super) fn rules(host: HostContext<'_>) -> Rules {
     for personality in PERSONALITIES {
         rules.push(allow_if("personality", Comparison::Equal, personality));
     }
-    // AF_VSOCK sockets reach the hypervisor of a virtual machine.
-    rules.push(allow_if("socket", Comparison::NotEqual, AF_VSOCK));
+    // AF_VSOCK sockets reach the hypervisor of a virtual machine. The kernel ignores the upper half of this argument, and a program
+    // may set it: compare the lower half only.
+    let lower_half = Comparison::MaskedEqual { mask: u32::MAX.into() };
+    rules.push(Rule { action: DENIED, ..allow_if("socket", lower_half, AF_VSOCK) });
+    rules.push(allow_if("socket", Comparison::GreaterOrEqual, 0));
     if !has(SYS_ADMIN) {
         let none = Comparison::MaskedEqual { mask: NEW_NAMESPACES };
         rules.push(allow_if("clone", none, 0));
         // The flags of clone3 are in memory, which a filter cannot read. On ENOSYS programs fall back to clone.
         rules.push(Rule { action: Action::errno(ENOSYS), ..allow("clone3") });
     }
-    Rules {
-        default: Action::errno(1),
-        arches: host.native.family().to_vec(),
-        rules,
-        flags: SPEC_ALLOW,
-    }
+    Rules { default: DENIED, arches: host.native.family().to_vec(), rules, flags: SPEC_ALLOW }
 }
