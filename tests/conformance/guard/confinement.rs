@@ -199,6 +199,20 @@ async fn container_cannot_change_dev_null_of_the_host_through_masks() {
     assert_eq!(seen, "character special file\nwritten\ndone\n");
 }
 
+/// A rootless container's default devices are the host's, which its root owns if root started the runtime.
+#[tokio::test]
+async fn rootless_container_of_root_cannot_change_devices_of_the_host() {
+    harness::needs!(Root, UserNamespaces);
+    let (_runtime, pod) = pod_of(Runtime::with().isolation("rootless")).await;
+    // The modes that they have already, for the case that the change succeeds.
+    let script = "for d in null zero full random urandom; do
+            mode=$(stat -c %a /dev/$d) && chmod $mode /dev/$d && echo changed $d
+        done
+        echo x > /dev/null && echo written; head -c 1 /dev/zero | wc -c";
+    let seen = pod.output(pod.script("c", script)).await.unwrap();
+    assert_eq!(seen, "written\n1\n");
+}
+
 /// A container could get a descriptor of the program that all keepers run (CVE-2019-5736).
 #[tokio::test]
 async fn keeper_program_is_read_only() {

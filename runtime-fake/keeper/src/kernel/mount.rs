@@ -64,12 +64,17 @@ pub(crate) fn clone_private(path: &Path, recursive: bool) -> Result<OwnedFd, Err
     Ok(tree)
 }
 
-/// A read-only clone of the host's `/dev/null`. Writes still reach the device, but nobody can change its mode or owner through this
+/// A read-only clone of a device of the host. Writes still reach the device, but nobody can change its mode or owner through this
 /// mount: root of a container may be the owner of the host's file.
-pub(crate) fn clone_null() -> Result<OwnedFd, Errno> {
-    let tree = clone_private(Path::new("/dev/null"), false)?;
+pub(crate) fn clone_device(path: &Path) -> Result<OwnedFd, Errno> {
+    let tree = clone_private(path, false)?;
     set_read_only(tree.as_fd(), false).map_err(errno)?;
     Ok(tree)
+}
+
+/// [`clone_device`] of `/dev/null`.
+pub(crate) fn clone_null() -> Result<OwnedFd, Errno> {
+    clone_device(Path::new("/dev/null"))
 }
 
 fn errno(error: io::Error) -> Errno {

@@ -13,7 +13,7 @@ use rustix::{
 use crate::contract::host;
 use crate::contract::plan::{DeviceKind, DevicePlan, IsolationMode};
 use crate::kernel::failure::{Context as _, Step};
-use crate::kernel::mount::{attach, clone_private};
+use crate::kernel::mount::{attach, clone_device, clone_private};
 use crate::kernel::secure_join::Root;
 
 /// The default devices of a container.
@@ -64,7 +64,7 @@ pub(crate) fn fill(isolation: IsolationMode, dev: BorrowedFd<'_>) -> Step {
 pub(crate) fn bind(root: &Root) -> Step {
     for (name, ..) in DEVICES {
         let path = Path::new("/dev").join(name);
-        let tree = match clone_private(&path, false) {
+        let tree = match clone_device(&path) {
             Err(Errno::NOENT) if name != "null" => {
                 let dev = root.directory(Path::new("/dev"))?;
                 rustix::fs::unlinkat(&dev, name, AtFlags::empty())
