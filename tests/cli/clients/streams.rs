@@ -320,4 +320,6 @@ async fn port_forward_connects_to_pod(#[case] transport: &str) {
     ended.err_has("crib: port 8081: ");
     let gone = place.crib(&["port-forward", "--runtime-endpoint", &socket, "wbe", "80"]).await;
     assert_eq!(gone.err, "crib: pod \"wbe\" not found\n");
+    let named = place.crib(&["port-forward", "--runtime-endpoint", &socket, "web", ":http"]).await;
+    named.exits(2).err_has("port name \"http\" is not known");
 }

@@ -226,7 +226,7 @@ fn server(words: &str) -> String {
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  selector: {{matchLabels: {{app: web}}}}\n  template:\n    \
          metadata: {{labels: {{app: web}}}}\n    spec:\n      terminationGracePeriodSeconds: 0\n      containers:\n      - name: main\n        \
          image: crib.local/host\n        command: [perl, -e, {script:?}]\n        ports: [{{name: http, containerPort: 8080}}]\n        {probe}\n---\n\
-         apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{selector: {{app: web}}, ports: [{{port: 80, targetPort: http}}]}}\n"
+         apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{selector: {{app: web}}, ports: [{{name: web, port: 80, targetPort: http}}]}}\n"
     )
 }
 
@@ -248,7 +248,7 @@ async fn port_forward_continues_when_pods_are_replaced() {
     let manifests = place.path("manifests").display().to_string();
     start(&place, &["first", "--wait", "--watch", &manifests]).await;
     let mut forwards = Vec::new();
-    for args in [&["deploy/web", ":8080"][..], &["svc/web", ":80"]] {
+    for args in [&["deploy/web", ":http"][..], &["svc/web", ":80"], &["svc/web", ":web"]] {
         let mut running = place.start(&[&["port-forward"], args].concat());
         let line = running.line_with("Forwarding from ").await;
         let local = line.strip_prefix("Forwarding from ").unwrap();
@@ -256,6 +256,10 @@ async fn port_forward_continues_when_pods_are_replaced() {
         assert_eq!(response(&local).await, "first", "{args:?}");
         forwards.push((running, local));
     }
+    let pod = out(&place, &["get", "pods", "-o", "name"]).await;
+    let mut running = place.start(&["port-forward", pod.trim(), ":http"]);
+    running.line_with(" -> 8080").await;
+    running.interrupt().await.exits(130);
     std::fs::write(&file, server("second")).unwrap();
     let changed =
         ["wait", "--for=jsonpath={.metadata.generation}=2", "deploy/web", "--timeout=50s"];
@@ -273,5 +277,7 @@ async fn port_forward_continues_when_pods_are_replaced() {
     }
     let ended = place.crib(&["port-forward", "svc/web", ":81"]).await.exits(2);
     assert_eq!(ended.err, "crib: Service web does not have a service port 81\n");
+    let ended = place.crib(&["port-forward", "svc/web", ":http"]).await.exits(2);
+    assert_eq!(ended.err, "crib: Service 'web' does not have a named port 'http'\n");
     out(&place, &["down", "first"]).await;
 }

@@ -1,9 +1,11 @@
 //! ◆ The pods of an object, best first, and the target ports of a Service. Pure.
 //!
-//! Source: Kubernetes 1.36, kubectl/pkg/polymorphichelpers/helpers.go, kubectl/pkg/util/podutils and kubectl/pkg/util/service_port.go.
+//! Source: Kubernetes 1.36, kubectl/pkg/polymorphichelpers/helpers.go, kubectl/pkg/cmd/portforward, kubectl/pkg/util/podutils,
+//! kubectl/pkg/util/pod_port.go and service_port.go.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use api::selector::matches_selector;
 use compact::Set;
@@ -19,6 +21,22 @@ pub(crate) enum Best {
     ForLogs,
     /// For connections: ready pods that are not terminating, with the fewest restarts first.
     ToConnect,
+}
+
+/// A port of a pod or of a Service in an argument: `80`, `http`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RemotePort {
+    Number(u16),
+    Name(String),
+}
+
+impl fmt::Display for RemotePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
 }
 
 /// The pods of an object: those that its selector matches or, without a selector, those that it or its Jobs own.
@@ -139,6 +157,51 @@ fn restarts(pod: &Value) -> (i64, i64) {
     (regular, most("/status/initContainerStatuses", &is_sidecar))
 }
 
+/// The number of a Service's port.
+pub(crate) fn service_port(service: &Value, port: &RemotePort) -> Result<u16, String> {
+    let ports = service.pointer("/spec/ports").and_then(Value::as_array);
+    let ports: Vec<&Value> = ports.into_iter().flatten().collect();
+    let missing = |named: &str| {
+        format!("Service '{}' does not have a named port '{named}'", metadata(service, "name"))
+    };
+    port_number(&ports, "port", port, missing)
+}
+
+/// The number of a pod's port.
+pub(crate) fn pod_port(pod: &Value, port: &RemotePort) -> Result<u16, String> {
+    let containers = ["/spec/containers", "/spec/initContainers"].into_iter();
+    let containers = containers.filter_map(|field| pod.pointer(field)?.as_array()).flatten();
+    let ports: Vec<&Value> =
+        containers.filter_map(|it| it.get("ports")?.as_array()).flatten().collect();
+    let missing = |named: &str| {
+        format!("Pod '{}' does not have a named port '{named}'", metadata(pod, "name"))
+    };
+    port_number(&ports, "containerPort", port, missing)
+}
+
+fn port_number(
+    ports: &[&Value],
+    field: &str,
+    port: &RemotePort,
+    missing: impl Fn(&str) -> String,
+) -> Result<u16, String> {
+    let number_of = |it: &Value| -> Option<u16> { it.get(field)?.as_u64()?.try_into().ok() };
+    let number = match port {
+        RemotePort::Number(number) => *number,
+        RemotePort::Name(named) => {
+            let found = ports.iter().find(|it| text(it, "/name") == named);
+            found.and_then(|it| number_of(it)).ok_or_else(|| missing(named))?
+        }
+    };
+    let same = ports.iter().filter(|it| number_of(it) == Some(number));
+    let protocols: Vec<&str> = same.map(|it| text(it, "/protocol")).collect();
+    // No protocol means TCP.
+    if protocols.contains(&"UDP") && !protocols.iter().any(|it| matches!(*it, "" | "TCP")) {
+        return Err(format!("UDP protocol is not supported for {port}"));
+    }
+    Ok(number)
+}
+
 /// The port of a pod for a port of a Service.
 pub(crate) fn target_port(service: &Value, pod: &Value, port: u16) -> Result<u16, String> {
     if text(service, "/spec/clusterIP") == "None" {
@@ -146,26 +209,17 @@ pub(crate) fn target_port(service: &Value, pod: &Value, port: u16) -> Result<u16
     }
     let name = metadata(service, "name");
     let mut ports = service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
-    let number = |value: &Value, field: &str| value.get(field).and_then(Value::as_u64);
-    let found = ports.find(|it| number(it, "port") == Some(port.into()));
+    let found = ports.find(|it| it.get("port").and_then(Value::as_u64) == Some(port.into()));
     let found =
         found.ok_or_else(|| format!("Service {name} does not have a service port {port}"))?;
-    let named = match found.get("targetPort") {
-        Some(Value::String(named)) => named,
+    match found.get("targetPort") {
+        Some(Value::String(named)) => pod_port(pod, &RemotePort::Name(named.clone())),
         Some(target) => {
             let target = target.as_u64().filter(|target| *target > 0);
-            return Ok(target.and_then(|target| target.try_into().ok()).unwrap_or(port));
+            Ok(target.and_then(|target| target.try_into().ok()).unwrap_or(port))
         }
-        None => return Ok(port),
-    };
-    let containers = ["/spec/containers", "/spec/initContainers"].into_iter();
-    let containers = containers.filter_map(|field| pod.pointer(field)?.as_array()).flatten();
-    let mut of_pod = containers.filter_map(|it| it.get("ports")?.as_array()).flatten();
-    let target = of_pod.find(|it| text(it, "/name") == named);
-    let target = target.and_then(|it| number(it, "containerPort")?.try_into().ok());
-    target.ok_or_else(|| {
-        format!("Pod '{}' does not have a named port '{named}'", metadata(pod, "name"))
-    })
+        None => Ok(port),
+    }
 }
 
 fn labels(object: &Value) -> BTreeMap<String, String> {
@@ -304,5 +358,46 @@ mod tests {
         assert_eq!(found.as_ref().copied().map_err(String::as_str), expected);
         service["spec"]["clusterIP"] = json!("None");
         assert_eq!(target_port(&service, &pod, port), Ok(port));
+    }
+
+    #[rstest]
+    #[case::number("80", Ok((80, 80)))]
+    #[case::name("http", Ok((81, 8080)))]
+    #[case::container_of_pod("init", Err("Service 'web' does not have a named port 'init'"))]
+    #[case::udp_only("dns", Err("UDP protocol is not supported for dns"))]
+    #[case::both_protocols("dns-udp", Ok((5353, 54)))]
+    #[case::no_name("ftp", Err("Service 'web' does not have a named port 'ftp'"))]
+    fn ports_have_numbers_or_names(#[case] port: &str, #[case] expected: Result<(u16, u16), &str>) {
+        let ports = json!([
+            {"port": 80}, {"port": 81, "name": "http", "targetPort": "http"},
+            {"port": 53, "name": "dns", "protocol": "UDP"},
+            {"port": 5353, "name": "dns-udp", "protocol": "UDP", "targetPort": 54},
+            {"port": 5353, "name": "dns-tcp", "protocol": "TCP", "targetPort": 54},
+        ]);
+        let service = json!({"metadata": {"name": "web"}, "spec": {"ports": ports}});
+        let port = match port.parse() {
+            Ok(number) => RemotePort::Number(number),
+            Err(_) => RemotePort::Name(port.to_owned()),
+        };
+        let found = service_port(&service, &port)
+            .and_then(|own| Ok((own, target_port(&service, &pod("a", json!({})), own)?)));
+        assert_eq!(found.as_ref().copied().map_err(String::as_str), expected);
+    }
+
+    #[rstest]
+    #[case::container("http", Ok(8080))]
+    #[case::init_container("init", Ok(9))]
+    #[case::udp("udp", Err("UDP protocol is not supported for udp"))]
+    #[case::none("https", Err("Pod 'a' does not have a named port 'https'"))]
+    fn named_port_of_pod_is_found_in_all_containers(
+        #[case] name: &str,
+        #[case] expected: Result<u16, &str>,
+    ) {
+        let ports = json!([
+            {"name": "init", "containerPort": 9}, {"name": "udp", "containerPort": 53, "protocol": "UDP"},
+        ]);
+        let pod = pod("a", json!({"spec": {"initContainers": [{"name": "i", "ports": ports}]}}));
+        let found = pod_port(&pod, &RemotePort::Name(name.to_owned()));
+        assert_eq!(found.as_ref().copied().map_err(String::as_str), expected);
     }
 }

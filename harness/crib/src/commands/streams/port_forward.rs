@@ -1,5 +1,6 @@
 //! `crib port-forward`: forwards local ports to a pod, or to an object, for which each connection selects the best pod.
 
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,9 +13,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::client::completion;
-use crate::client::find::in_runs::{ObjectName, RunPod};
+use crate::client::find::in_runs::{ObjectName, RunPod, pod_object};
 use crate::commands::prelude::*;
-use crate::objects::workload_pods::{Best, target_port};
+use crate::objects::workload_pods::{Best, RemotePort, pod_port, service_port, target_port};
 use crate::stream::TransportArgs;
 
 /// Forward local ports to a pod until Ctrl-C
@@ -24,11 +25,12 @@ Examples:
   crib port-forward web 8080:80
   crib port-forward web 5432 :80
   crib port-forward deploy/web 8080:80
-  crib port-forward svc/web 8080:80
+  crib port-forward svc/web 8080:http
 
 In the second example, 5432 means 5432:5432, and :80 forwards a free local port to port 80. Prints a line for each \
-local address as soon as crib listens on it. For svc/web, REMOTE is a port of the Service. For objects such as deploy/web, \
-crib selects a running pod for each new connection, so forwarding continues when pods are replaced."))]
+local address as soon as crib listens on it. REMOTE is a port's number or, in a pod of `crib run`, its name. For svc/web, \
+REMOTE is a port of the Service. For objects such as deploy/web, crib selects a running pod for each new connection, \
+so forwarding continues when pods are replaced."))]
 pub(crate) struct PortForwardArgs {
     /// Pod: id, id prefix, name or pod/web; or an object that has pods: deploy/web, svc/web
     #[arg(add = completion::pods())]
@@ -88,11 +90,11 @@ impl ListenAddress {
     }
 }
 
-/// A local port (0: any free port), and the port in the pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A local port (`None`: the number of the remote port, 0: any free port), and the port of the pod or Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Pair {
-    local: u16,
-    remote: u16,
+    local: Option<u16>,
+    remote: RemotePort,
 }
 
 impl FromStr for Pair {
@@ -108,15 +110,27 @@ impl FromStr for Pair {
         let port = |text: &str| match text.parse::<u16>() {
             Ok(port) if port > 0 => Ok(port),
             Ok(_) | Err(_) => Err(format!(
-                "invalid port {text:?}: expected [LOCAL:]REMOTE with ports from 1 to 65535"
+                "invalid port {text:?}: expected [LOCAL:]REMOTE with ports from 1 to 65535, or a port name as REMOTE"
             )),
         };
+        let remote = |text: &str| match is_port_name(text) {
+            true => Ok(RemotePort::Name(text.to_owned())),
+            false => port(text).map(RemotePort::Number),
+        };
         match text.split_once(':') {
-            None => Ok(Self { local: port(text)?, remote: port(text)? }),
-            Some(("" | "0", remote)) => Ok(Self { local: 0, remote: port(remote)? }),
-            Some((local, remote)) => Ok(Self { local: port(local)?, remote: port(remote)? }),
+            None => Ok(Self { local: None, remote: remote(text)? }),
+            Some(("" | "0", number)) => Ok(Self { local: Some(0), remote: remote(number)? }),
+            Some((local, number)) => {
+                Ok(Self { local: Some(port(local)?), remote: remote(number)? })
+            }
         }
     }
+}
+
+/// Whether a text can be the name of a port: lower-case letters, digits and hyphens, with at least one letter.
+fn is_port_name(text: &str) -> bool {
+    text.bytes().any(|byte| byte.is_ascii_lowercase())
+        && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
 /// Forwards the ports.
@@ -127,10 +141,12 @@ pub(crate) async fn run(args: &PortForwardArgs) -> Result<Exit, CallError> {
     }
     let text = find::in_namespace(&args.pod, args.namespace.as_deref());
     let (cri, pod) = find::pod(&all, &text).await?;
-    let remote: Vec<u16> = args.ports.iter().map(|pair| pair.remote).collect();
+    let remote = numbers(cri, &pod, &args.ports)?;
     let url = url(cri, &pod.id, &remote).await?;
     let mut ports = streaming::port_forward(&url, args.streaming.transport()).await?;
-    let (_listeners, mut connections) = listen(args).await?;
+    let pairs = args.ports.iter().zip(remote);
+    let pairs = pairs.map(|(pair, number)| (pair.local.unwrap_or(number), number)).collect();
+    let (_listeners, mut connections) = listen(args, pairs).await?;
     let mut running = JoinSet::new();
     loop {
         // All arms are cancel-safe.
@@ -150,12 +166,36 @@ pub(crate) async fn run(args: &PortForwardArgs) -> Result<Exit, CallError> {
     }
 }
 
+/// The numbers of a pod's ports. The runtime does not know the names of ports.
+fn numbers(cri: &Cri, pod: &v1::PodSandbox, ports: &[Pair]) -> Result<Vec<u16>, CallError> {
+    let has_name = ports.iter().any(|pair| matches!(pair.remote, RemotePort::Name(_)));
+    let uid = pod.metadata.as_ref().map_or("", |of| of.uid.as_str());
+    let object = if has_name { pod_object(cri, uid)? } else { None };
+    let number = |pair: &Pair| match (&pair.remote, &object) {
+        (port, Some(object)) => pod_port(object, port).map_err(CallError::Usage),
+        (RemotePort::Number(number), None) => Ok(*number),
+        (RemotePort::Name(name), None) => Err(CallError::Usage(format!(
+            "port name {name:?} is not known, because the pod is not one of `crib run`: give the port's number"
+        ))),
+    };
+    ports.iter().map(number).collect()
+}
+
 /// The target of connections to an object.
 #[derive(Clone, Debug)]
 struct Destination {
     object: String,
     namespace: Option<String>,
     transport: Transport,
+}
+
+/// A port of an object.
+struct ResolvedPort<'a> {
+    pod: RunPod<'a>,
+    /// The number of the object's port.
+    number: u16,
+    /// The port of the pod.
+    target: u16,
 }
 
 /// Forwards to the pods of an object: each connection goes to the pod that is best at that time.
@@ -166,10 +206,12 @@ async fn to_object(all: Arc<Vec<Cri>>, args: &PortForwardArgs) -> Result<Exit, C
         transport: args.streaming.transport(),
     };
     // Reports errors before any port is opened.
+    let mut pairs = Vec::new();
     for pair in &args.ports {
-        destination.resolve(&all, pair.remote)?;
+        let number = destination.resolve(&all, &pair.remote)?.number;
+        pairs.push((pair.local.unwrap_or(number), pair.remote.clone()));
     }
-    let (_listeners, mut connections) = listen(args).await?;
+    let (_listeners, mut connections) = listen(args, pairs).await?;
     let mut running = JoinSet::new();
     loop {
         // Both arms are cancel-safe.
@@ -177,7 +219,7 @@ async fn to_object(all: Arc<Vec<Cri>>, args: &PortForwardArgs) -> Result<Exit, C
             Some((socket, port)) = connections.recv() => {
                 let (all, destination) = (all.clone(), destination.clone());
                 running.spawn(tasks::boxed(async move {
-                    if let Err(error) = destination.carry(&all, socket, port).await {
+                    if let Err(error) = destination.carry(&all, socket, &port).await {
                         print_stderr(&format!("port {port}: {}", chain(&error)));
                     }
                 }));
@@ -189,24 +231,35 @@ async fn to_object(all: Arc<Vec<Cri>>, args: &PortForwardArgs) -> Result<Exit, C
 
 impl Destination {
     /// The best pod, and its port for a port of the object.
-    fn resolve<'a>(&self, all: &'a [Cri], port: u16) -> Result<(RunPod<'a>, u16), CallError> {
+    fn resolve<'a>(
+        &self,
+        all: &'a [Cri],
+        port: &RemotePort,
+    ) -> Result<ResolvedPort<'a>, CallError> {
         let missing = || CallError::NotFound { what: "object", name: self.object.clone() };
         let name = ObjectName::parse(&self.object).ok_or_else(missing)?;
         let found = name.pods(all, self.namespace.as_deref(), Best::ToConnect)?;
         let pod = name.best_of(found.pods)?;
-        let port = match found.object.get("kind").is_some_and(|kind| kind == "Service") {
-            true => target_port(&found.object, &pod.object, port).map_err(CallError::Usage)?,
-            false => port,
+        let numbers = match found.object.get("kind").is_some_and(|kind| kind == "Service") {
+            true => service_port(&found.object, port)
+                .and_then(|number| Ok((number, target_port(&found.object, &pod.object, number)?))),
+            false => pod_port(&pod.object, port).map(|number| (number, number)),
         };
-        Ok((pod, port))
+        let (number, target) = numbers.map_err(CallError::Usage)?;
+        Ok(ResolvedPort { pod, number, target })
     }
 
-    async fn carry(&self, all: &[Cri], socket: TcpStream, port: u16) -> Result<(), CallError> {
-        let (pod, port) = self.resolve(all, port)?;
+    async fn carry(
+        &self,
+        all: &[Cri],
+        socket: TcpStream,
+        port: &RemotePort,
+    ) -> Result<(), CallError> {
+        let ResolvedPort { pod, target, .. } = self.resolve(all, port)?;
         let sandbox = find::sandbox_of(all, &pod).await?;
-        let url = url(pod.cri, &sandbox.id, &[port]).await?;
+        let url = url(pod.cri, &sandbox.id, &[target]).await?;
         let ports = streaming::port_forward(&url, self.transport).await?;
-        match ports.carry(port, socket).await {
+        match ports.carry(target, socket).await {
             Ok(()) => Ok(()),
             Err(ForwardError::Refused(complaint)) => Err(CallError::Unmet(complaint)),
             Err(ForwardError::Lost) => Err(CallError::Lost),
@@ -214,21 +267,22 @@ impl Destination {
     }
 }
 
-/// Listens on all ports, and prints each. Dropping the set closes the listeners.
-async fn listen(
+/// Listens on local ports, and prints each with its remote port. Dropping the set closes the listeners.
+async fn listen<P: Clone + Display + Send + 'static>(
     args: &PortForwardArgs,
-) -> Result<(JoinSet<()>, mpsc::Receiver<(TcpStream, u16)>), CallError> {
+    pairs: Vec<(u16, P)>,
+) -> Result<(JoinSet<()>, mpsc::Receiver<(TcpStream, P)>), CallError> {
     let mut listeners = JoinSet::new();
     let (accepted, connections) = mpsc::channel(16);
-    for pair in &args.ports {
+    for (local, remote) in pairs {
         for place in &args.address {
-            for listener in place.listen(pair.local).await? {
-                let local = listener.local_addr().map_err(|source| CallError::Io {
-                    doing: format!("listen for port {}", pair.remote),
+            for listener in place.listen(local).await? {
+                let address = listener.local_addr().map_err(|source| CallError::Io {
+                    doing: format!("listen for port {remote}"),
                     source,
                 })?;
-                print(&format!("Forwarding from {local} -> {}", pair.remote))?;
-                listeners.spawn(tasks::boxed(accept(listener, pair.remote, accepted.clone())));
+                print(&format!("Forwarding from {address} -> {remote}"))?;
+                listeners.spawn(tasks::boxed(accept(listener, remote.clone(), accepted.clone())));
             }
         }
     }
@@ -246,11 +300,15 @@ async fn url(cri: &Cri, pod: &str, ports: &[u16]) -> Result<String, CallError> {
 }
 
 /// Passes on each connection to a local port.
-async fn accept(listener: TcpListener, port: u16, accepted: mpsc::Sender<(TcpStream, u16)>) {
+async fn accept<P: Clone + Send + 'static>(
+    listener: TcpListener,
+    port: P,
+    accepted: mpsc::Sender<(TcpStream, P)>,
+) {
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                if accepted.send((socket, port)).await.is_err() {
+                if accepted.send((socket, port.clone())).await.is_err() {
                     return;
                 }
             }
@@ -270,20 +328,30 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case("80", Some((80, 80)))]
-    #[case("8080:80", Some((8080, 80)))]
-    #[case(":80", Some((0, 80)))]
-    #[case("0:80", Some((0, 80)))]
-    #[case("8080:80/tcp", Some((8080, 80)))]
+    #[case("80", Some("same 80"))]
+    #[case("8080:80", Some("8080 80"))]
+    #[case(":80", Some("0 80"))]
+    #[case("0:80", Some("0 80"))]
+    #[case("8080:80/tcp", Some("8080 80"))]
+    #[case("http", Some("same http"))]
+    #[case(":http", Some("0 http"))]
+    #[case("8080:web-2/TCP", Some("8080 web-2"))]
     #[case("8080:80/udp", None)]
     #[case("0", None)]
     #[case("8080:0", None)]
     #[case("65536", None)]
     #[case("a:80", None)]
     #[case("1:2:3", None)]
+    #[case("1:a:b", None)]
+    #[case("80:HTTP", None)]
+    #[case("80:-", None)]
     #[case("", None)]
-    fn port_pairs_are_parsed(#[case] text: &str, #[case] expected: Option<(u16, u16)>) {
+    fn port_pairs_are_parsed(#[case] text: &str, #[case] expected: Option<&str>) {
         let found = text.parse::<Pair>().ok();
-        assert_eq!(found.map(|pair| (pair.local, pair.remote)), expected);
+        let found = found.map(|pair| {
+            let local = pair.local.map_or_else(|| "same".to_owned(), |local| local.to_string());
+            format!("{local} {}", pair.remote)
+        });
+        assert_eq!(found.as_deref(), expected);
     }
 }
