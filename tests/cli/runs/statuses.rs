@@ -164,8 +164,8 @@ async fn pod_that_ends_is_terminating_everywhere() {
     shows(&place, &["get", "pods"], "NAME", &["STATUS"], &[(&name, &["Terminating"])]).await;
     let text = out(&place, &["describe", &name]).await;
     for words in [
-        "\nStatus:           Terminating (lasts ",
-        "\nTermination Grace Period:    60s\n",
+        "\nStatus:                    Terminating (lasts ",
+        "\nTermination Grace Period:  60s\n",
         "\nConditions:\n",
         "\nVolumes:",
         "\nEvents:\n",

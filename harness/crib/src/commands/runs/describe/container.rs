@@ -2,17 +2,12 @@
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, ContainerState, ContainerStatus, EnvFromSource, EnvVar, EnvVarSource,
-    Probe, VolumeMount,
+    Probe, ResourceRequirements, SeccompProfile, VolumeDevice, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::lines::{Lines, NONE};
 use super::time::time;
-
-/// The width of the key column, after the indentation.
-const WIDTH: usize = 16;
-/// The width of the key column for the fields of a state.
-const STATE_WIDTH: usize = 14;
 
 /// Adds a container. Without an agent, shows only the runtime's information.
 pub(super) fn add(
@@ -22,7 +17,7 @@ pub(super) fn add(
     has_agent: bool,
 ) {
     lines.line(2, &format!("{}:", container.name));
-    let mut field = |key: &str, value: &str| lines.field(4, WIDTH, key, value);
+    let mut field = |key: &str, value: &str| lines.field(4, key, value);
     if let Some(status) = status {
         field("Container ID", status.container_id.as_deref().unwrap_or_default());
     }
@@ -30,7 +25,11 @@ pub(super) fn add(
     if let Some(status) = status {
         field("Image ID", &status.image_id);
     }
-    ports(lines, container.ports.as_deref().unwrap_or_default());
+    if has_agent {
+        ports(lines, container.ports.as_deref().unwrap_or_default());
+    }
+    let security = container.security_context.as_ref();
+    seccomp(lines, [4, 6], security.and_then(|of| of.seccomp_profile.as_ref()));
     words(lines, "Command", container.command.as_deref());
     words(lines, "Args", container.args.as_deref());
     if let Some(status) = status {
@@ -40,39 +39,53 @@ pub(super) fn add(
         }
         if has_agent {
             let ready = if status.ready { "True" } else { "False" };
-            lines.field(4, WIDTH, "Ready", ready);
+            lines.field(4, "Ready", ready);
         }
-        lines.field(4, WIDTH, "Restart Count", &status.restart_count.to_string());
+        lines.field(4, "Restart Count", &status.restart_count.to_string());
     }
-    resources(lines, container);
+    resources(lines, 4, container.resources.as_ref());
     let probes = [
         ("Liveness", &container.liveness_probe),
         ("Readiness", &container.readiness_probe),
         ("Startup", &container.startup_probe),
     ];
     for (key, probe) in probes {
-        lines.some(4, WIDTH, key, probe.as_ref().map(probe_text).as_deref());
+        lines.some(4, key, probe.as_ref().map(probe_text).as_deref());
     }
     if has_agent {
         environment(lines, container);
     }
     mounts(lines, container.volume_mounts.as_deref().unwrap_or_default());
+    devices(lines, container.volume_devices.as_deref().unwrap_or_default());
 }
 
 fn ports(lines: &mut Lines, ports: &[ContainerPort]) {
     let text = |number: i32, port: &ContainerPort| {
-        format!("{number}/{}", port.protocol.as_deref().unwrap_or("TCP"))
+        let name = port.name.as_deref().filter(|name| !name.is_empty());
+        let name = name.map(|name| format!(" ({name})")).unwrap_or_default();
+        format!("{number}/{}{name}", port.protocol.as_deref().unwrap_or("TCP"))
     };
     let own: Vec<String> = ports.iter().map(|port| text(port.container_port, port)).collect();
     let host = ports.iter().map(|port| text(port.host_port.unwrap_or_default(), port));
     let host: Vec<String> = host.collect();
-    let (own_key, host_key) = match ports.len() {
-        0 => return,
-        1 => ("Port", "Host Port"),
-        _ => ("Ports", "Host Ports"),
+    let (own_key, host_key, own, host) = match ports.len() {
+        0 => ("Port", "Host Port", NONE.to_owned(), NONE.to_owned()),
+        1 => ("Port", "Host Port", own.concat(), host.concat()),
+        _ => ("Ports", "Host Ports", own.join(", "), host.join(", ")),
     };
-    lines.field(4, WIDTH, own_key, &own.join(", "));
-    lines.field(4, WIDTH, host_key, &host.join(", "));
+    lines.field(4, own_key, &own);
+    lines.field(4, host_key, &host);
+}
+
+/// Adds the seccomp profile of a pod or container. The second indent is that of the name of a profile on the node.
+pub(super) fn seccomp(lines: &mut Lines, indents: [usize; 2], profile: Option<&SeccompProfile>) {
+    let Some(profile) = profile else { return };
+    let [indent, of_name] = indents;
+    lines.field(indent, "SeccompProfile", &profile.type_);
+    if profile.type_ == "Localhost" {
+        let name = profile.localhost_profile.as_deref().unwrap_or_default();
+        lines.field(of_name, "LocalhostProfile", name);
+    }
 }
 
 fn words(lines: &mut Lines, key: &str, words: Option<&[String]>) {
@@ -106,22 +119,27 @@ fn state(lines: &mut Lines, key: &str, state: Option<&ContainerState>) {
         all.extend([("Reason", waiting.reason), ("Message", waiting.message)]);
         "Waiting"
     };
-    lines.field(4, WIDTH, key, name);
+    lines.field(4, key, name);
     for (key, value) in all {
         let value = value.map(|value| value.trim().to_owned());
-        lines.some(6, STATE_WIDTH, key, value.as_deref());
+        lines.some(6, key, value.as_deref());
     }
 }
 
-fn resources(lines: &mut Lines, container: &Container) {
-    let resources = container.resources.clone().unwrap_or_default();
+/// Adds the resources of a pod or container.
+pub(super) fn resources(
+    lines: &mut Lines,
+    indent: usize,
+    resources: Option<&ResourceRequirements>,
+) {
+    let resources = resources.cloned().unwrap_or_default();
     for (key, amounts) in [("Limits", resources.limits), ("Requests", resources.requests)] {
         let amounts = amounts.unwrap_or_default();
         let fields: Vec<(String, String)> =
             amounts.into_iter().map(|(name, of)| (name, of.0)).collect();
         if !fields.is_empty() {
-            lines.line(4, &format!("{key}:"));
-            lines.block(6, &fields);
+            lines.line(indent, &format!("{key}:"));
+            lines.block(indent + 2, &fields);
         }
     }
 }
@@ -165,16 +183,14 @@ fn environment(lines: &mut Lines, container: &Container) {
     let sources = container.env_from.as_deref().unwrap_or_default();
     if !sources.is_empty() {
         lines.line(4, "Environment Variables from:");
-        let rows: Vec<[String; 3]> = sources.iter().map(env_source).collect();
-        lines.table(6, &rows);
+        sources.iter().for_each(|source| lines.row(6, env_source(source)));
     }
     let variables = container.env.as_deref().unwrap_or_default();
     match variables {
-        [] => lines.field(4, WIDTH, "Environment", NONE),
+        [] => lines.field(4, "Environment", NONE),
         variables => {
             lines.line(4, "Environment:");
-            let fields: Vec<(String, String)> = variables.iter().map(variable).collect();
-            lines.block(6, &fields);
+            variables.iter().for_each(|of| lines.row(6, variable(of)));
         }
     }
 }
@@ -197,16 +213,19 @@ fn env_source(source: &EnvFromSource) -> [String; 3] {
     [name.to_owned(), kind, optional]
 }
 
-fn variable(variable: &EnvVar) -> (String, String) {
-    let source = variable.value_from.as_ref().map(variable_source);
-    let value = source.or_else(|| variable.value.clone());
-    (variable.name.clone(), value.unwrap_or_default())
+fn variable(variable: &EnvVar) -> Vec<String> {
+    let mut cells = vec![format!("{}:", variable.name)];
+    match &variable.value_from {
+        Some(source) => cells.extend(variable_source(source)),
+        None => cells.push(variable.value.clone().unwrap_or_default()),
+    }
+    cells
 }
 
-fn variable_source(source: &EnvVarSource) -> String {
+fn variable_source(source: &EnvVarSource) -> Vec<String> {
     let key = |what: &str, name: &str, key: &str, optional: Option<bool>| {
-        let optional = optional.unwrap_or_default();
-        format!("<set to the key '{key}' {what} '{name}'>  Optional: {optional}")
+        let optional = format!("Optional: {}", optional.unwrap_or_default());
+        vec![format!("<set to the key '{key}' {what} '{name}'>"), optional]
     };
     if let Some(map) = &source.config_map_key_ref {
         key("of config map", &map.name, &map.key, map.optional)
@@ -217,17 +236,17 @@ fn variable_source(source: &EnvVarSource) -> String {
         key("in file", &name, &file.key, file.optional)
     } else if let Some(field) = &source.field_ref {
         let version = field.api_version.as_deref().unwrap_or("v1");
-        format!("({version}:{})", field.field_path)
+        vec![format!("({version}:{})", field.field_path)]
     } else {
         let resource = source.resource_field_ref.as_ref();
         let resource = resource.map(|resource| resource.resource.as_str());
-        format!("({})", resource.unwrap_or("unknown"))
+        vec![format!("({})", resource.unwrap_or("unknown"))]
     }
 }
 
 fn mounts(lines: &mut Lines, mounts: &[VolumeMount]) {
     if mounts.is_empty() {
-        return lines.field(4, WIDTH, "Mounts", NONE);
+        return lines.field(4, "Mounts", NONE);
     }
     lines.line(4, "Mounts:");
     let mut mounts: Vec<&VolumeMount> = mounts.iter().collect();
@@ -242,6 +261,18 @@ fn mounts(lines: &mut Lines, mounts: &[VolumeMount]) {
     }
 }
 
+fn devices(lines: &mut Lines, devices: &[VolumeDevice]) {
+    if devices.is_empty() {
+        return;
+    }
+    lines.line(4, "Devices:");
+    let mut devices: Vec<&VolumeDevice> = devices.iter().collect();
+    compact::sort_by(&mut devices, |a, b| a.device_path.cmp(&b.device_path));
+    for device in devices {
+        lines.line(6, &format!("{} from {}", device.device_path, device.name));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -253,7 +284,7 @@ mod tests {
         let container = serde_json::from_str(container).unwrap();
         let status = status.map(|status| serde_json::from_str(status).unwrap());
         add(&mut lines, &container, status.as_ref(), true);
-        lines.0.join("\n")
+        lines.aligned().join("\n")
     }
 
     #[test]
@@ -261,7 +292,7 @@ mod tests {
         let text = described(r#"{"name": "c", "image": "x:1"}"#, None);
         assert_eq!(
             text,
-            "  c:\n    Image:          x:1\n    Environment:    <none>\n    Mounts:         <none>"
+            "  c:\n    Image:        x:1\n    Port:         <none>\n    Host Port:    <none>\n    Environment:  <none>\n    Mounts:       <none>"
         );
     }
 
@@ -269,14 +300,16 @@ mod tests {
     fn container_shows_everything_of_its_spec_and_status() {
         let container = r#"{
             "name": "c", "image": "x:1", "command": ["sh", "-c"], "args": ["a\nb"],
-            "ports": [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 53, "protocol": "UDP"}],
+            "ports": [{"containerPort": 80, "hostPort": 8080, "name": "http"}, {"containerPort": 53, "protocol": "UDP"}],
+            "securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "p.json"}},
             "resources": {"limits": {"memory": "1Gi", "cpu": "1"}, "requests": {"cpu": "1"}},
             "readinessProbe": {"httpGet": {"port": "web", "path": "/r", "scheme": "HTTPS"}, "periodSeconds": 5},
             "envFrom": [{"configMapRef": {"name": "m"}, "prefix": "P_"}, {"secretRef": {"name": "longer", "optional": true}}],
             "env": [{"name": "A", "value": "b"}, {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
                 {"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
                 {"name": "L", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}],
-            "volumeMounts": [{"name": "v", "mountPath": "/z", "subPath": "p"}, {"name": "w", "mountPath": "/a", "readOnly": true}]
+            "volumeMounts": [{"name": "v", "mountPath": "/z", "subPath": "p"}, {"name": "w", "mountPath": "/a", "readOnly": true}],
+            "volumeDevices": [{"name": "d", "devicePath": "/dev/y"}, {"name": "e", "devicePath": "/dev/x"}]
         }"#;
         let status = r#"{
             "name": "c", "image": "x:1", "imageID": "sha256:1", "containerID": "crib://2", "ready": false, "restartCount": 1,
@@ -284,11 +317,13 @@ mod tests {
             "lastState": {"terminated": {"exitCode": 7, "reason": "Error", "startedAt": "2026-01-02T03:04:05Z", "finishedAt": "2026-01-02T03:04:06Z"}}
         }"#;
         let expected = "  c:
-    Container ID:   crib://2
-    Image:          x:1
-    Image ID:       sha256:1
-    Ports:          80/TCP, 53/UDP
-    Host Ports:     8080/TCP, 0/UDP
+    Container ID:        crib://2
+    Image:               x:1
+    Image ID:            sha256:1
+    Ports:               80/TCP (http), 53/UDP
+    Host Ports:          8080/TCP (http), 0/UDP
+    SeccompProfile:      Localhost
+      LocalhostProfile:  p.json
     Command:
       sh
       -c
@@ -309,8 +344,8 @@ mod tests {
       cpu:     1
       memory:  1Gi
     Requests:
-      cpu:  1
-    Readiness:      http-get https://:web/r delay=0s timeout=1s period=5s #success=1 #failure=3
+      cpu:      1
+    Readiness:  http-get https://:web/r delay=0s timeout=1s period=5s #success=1 #failure=3
     Environment Variables from:
       m       ConfigMap with prefix 'P_'  Optional: false
       longer  Secret                      Optional: true
@@ -321,7 +356,10 @@ mod tests {
       L:    (limits.cpu)
     Mounts:
       /a from w (ro)
-      /z from v (rw,path=\"p\")";
+      /z from v (rw,path=\"p\")
+    Devices:
+      /dev/x from e
+      /dev/y from d";
         assert_eq!(described(container, Some(status)), expected);
     }
 
@@ -339,16 +377,16 @@ mod tests {
     #[rstest]
     #[case(
         r#"{"running": {"startedAt": "2026-01-02T03:04:05Z"}}"#,
-        "    State:          Running\n      Started:      Fri, 02 Jan 2026 03:04:05 +0000"
+        "    State:      Running\n      Started:  Fri, 02 Jan 2026 03:04:05 +0000"
     )]
     #[case(
         r#"{"terminated": {"exitCode": 137, "signal": 9}}"#,
-        "    State:          Terminated\n      Exit Code:    137\n      Signal:       9"
+        "    State:        Terminated\n      Exit Code:  137\n      Signal:     9"
     )]
-    #[case("{}", "    State:          Waiting")]
+    #[case("{}", "    State:  Waiting")]
     fn state_shows_its_fields(#[case] text: &str, #[case] expected: &str) {
         let mut lines = Lines::default();
         state(&mut lines, "State", serde_json::from_str(text).ok().as_ref());
-        assert_eq!(lines.0.join("\n"), expected);
+        assert_eq!(lines.aligned().join("\n"), expected);
     }
 }

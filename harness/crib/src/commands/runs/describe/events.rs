@@ -6,25 +6,25 @@ use jiff::Timestamp;
 use super::lines::{Lines, NONE};
 use crib_base::columns::age::age;
 
-/// Adds the events. `width` is the width of the key column in the preceding lines.
-pub(super) fn add(lines: &mut Lines, width: usize, events: &[RecordedEvent], now: Timestamp) {
+/// Adds the events.
+pub(super) fn add(lines: &mut Lines, events: &[RecordedEvent], now: Timestamp) {
     if events.is_empty() {
-        return lines.field(0, width, "Events", NONE);
+        return lines.field(0, "Events", NONE);
     }
     lines.line(0, "Events:");
     let headings = ["Type", "Reason", "Age", "Container", "Message"];
-    let mut rows =
-        vec![headings.map(str::to_owned), headings.map(|heading| "-".repeat(heading.len()))];
-    rows.extend(events.iter().map(|event| {
-        [
+    lines.row(2, headings.map(str::to_owned));
+    lines.row(2, headings.map(|heading| "-".repeat(heading.len())));
+    for event in events {
+        let cells = [
             event.kind.clone(),
             event.reason.clone(),
             when(event, now),
             container(&event.field_path).to_owned(),
             event.message.trim().to_owned(),
-        ]
-    }));
-    lines.table(2, &rows);
+        ];
+        lines.row(2, cells);
+    }
 }
 
 fn when(event: &RecordedEvent, now: Timestamp) -> String {
@@ -62,16 +62,17 @@ mod tests {
         let now = "2026-01-02T03:04:05Z".parse().unwrap();
         let mut lines = Lines::default();
         let events = [event("Pulled", "spec.containers{main}", 1), event("BackOff", "", 3)];
-        add(&mut lines, 9, &events, now);
-        add(&mut lines, 9, &[], now);
+        add(&mut lines, &events, now);
         let expected = [
             "Events:",
             "  Type    Reason   Age                Container  Message",
             "  ----    ------   ---                ---------  -------",
             "  Normal  Pulled   5s                 main       Pulled!",
             "  Normal  BackOff  5s (x3 over 4m5s)             BackOff!",
-            "Events:  <none>",
         ];
-        assert_eq!(lines.0, expected);
+        assert_eq!(lines.aligned(), expected);
+        let mut lines = Lines::default();
+        add(&mut lines, &[], now);
+        assert_eq!(lines.aligned(), ["Events:  <none>"]);
     }
 }

@@ -181,15 +181,15 @@ mod tests {
             container(1, v1::ContainerState::ContainerRunning),
         ];
         let now = "1970-01-01T00:00:02Z".parse().unwrap();
-        let expected = "Name:             web
-Namespace:        shop
-Start Time:       Thu, 01 Jan 1970 00:00:01 +0000
-Labels:           <none>
-Annotations:      <none>
-Status:           Ready
-IP:               10.1.0.2
+        let expected = "Name:         web
+Namespace:    shop
+Start Time:   Thu, 01 Jan 1970 00:00:01 +0000
+Labels:       <none>
+Annotations:  <none>
+Status:       Ready
+IP:           10.1.0.2
 IPs:
-  IP:             10.1.0.2
+  IP:  10.1.0.2
 Containers:
   main:
     Container ID:   id-1
@@ -204,7 +204,7 @@ Containers:
     Restart Count:  1
     Mounts:
       /in from /out (ro)
-Events:           <unknown: only the agent of `crib run` keeps events>";
+Events:  <unknown: only the agent of `crib run` keeps events>";
         assert_eq!(lines(&pod(sandbox, all), None, now).join("\n"), expected);
     }
 

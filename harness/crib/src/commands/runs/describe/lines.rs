@@ -3,60 +3,93 @@
 /// The text for an empty value.
 pub(super) const NONE: &str = "<none>";
 
-/// The lines.
+/// The distance between columns.
+const PADDING: usize = 2;
+
+/// The cells of each line. As in Go's text/tabwriter, a column consists of the cells of consecutive lines that have a further cell.
 #[derive(Debug, Default)]
-pub(super) struct Lines(pub(super) Vec<String>);
+pub(super) struct Lines(Vec<Vec<String>>);
 
 impl Lines {
     /// Adds a line without a value, such as a heading.
     pub(super) fn line(&mut self, indent: usize, text: &str) {
-        let line = format!("{:indent$}{text}", "");
-        self.0.push(line.trim_end().to_owned());
+        self.row(indent, [text.to_owned()]);
     }
 
-    /// Adds a key and its value; the key column is `width` wide.
-    pub(super) fn field(&mut self, indent: usize, width: usize, key: &str, value: &str) {
-        let key = format!("{key}:");
-        self.line(indent, &format!("{key:<width$}{value}"));
+    /// Adds a line of cells.
+    pub(super) fn row(&mut self, indent: usize, cells: impl IntoIterator<Item = String>) {
+        let mut cells: Vec<String> = cells.into_iter().collect();
+        if let Some(first) = cells.first_mut() {
+            first.insert_str(0, &" ".repeat(indent));
+        }
+        self.0.push(cells);
+    }
+
+    /// Adds a key and its value.
+    pub(super) fn field(&mut self, indent: usize, key: &str, value: &str) {
+        self.row(indent, [format!("{key}:"), value.to_owned()]);
     }
 
     /// Adds a key and its value if there is one.
-    pub(super) fn some(&mut self, indent: usize, width: usize, key: &str, value: Option<&str>) {
+    pub(super) fn some(&mut self, indent: usize, key: &str, value: Option<&str>) {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            self.field(indent, width, key, value);
+            self.field(indent, key, value);
         }
     }
 
     /// Adds a key and any number of values, one per line.
-    pub(super) fn values(&mut self, indent: usize, width: usize, key: &str, values: &[String]) {
+    pub(super) fn values(&mut self, indent: usize, key: &str, values: &[String]) {
         let Some((first, rest)) = values.split_first() else {
-            return self.field(indent, width, key, NONE);
+            return self.field(indent, key, NONE);
         };
-        self.field(indent, width, key, first);
+        self.field(indent, key, first);
         for value in rest {
-            self.line(indent + width, value);
+            self.row(0, [String::new(), value.clone()]);
         }
     }
 
-    /// Adds keys with aligned values.
+    /// Adds keys with their values.
     pub(super) fn block(&mut self, indent: usize, fields: &[(String, String)]) {
-        let longest = fields.iter().map(|(key, _)| key.chars().count()).max();
-        let width = longest.unwrap_or_default() + 3;
         for (key, value) in fields {
-            self.field(indent, width, key, value);
+            self.field(indent, key, value);
         }
     }
 
-    /// Adds rows with aligned columns; the first row contains the headings.
-    pub(super) fn table<const N: usize>(&mut self, indent: usize, rows: &[[String; N]]) {
-        let width = |column: usize| rows.iter().map(move |row| row[column].chars().count()).max();
-        let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or_default());
-        for row in rows {
-            let cells = row.iter().zip(widths);
-            let cells: Vec<String> = cells.map(|(cell, width)| format!("{cell:<width$}")).collect();
-            self.line(indent, &cells.join("  "));
-        }
+    /// The lines with aligned cells.
+    pub(super) fn aligned(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        align(&self.0, &mut Vec::new(), &mut lines);
+        lines
     }
+}
+
+/// Aligns lines whose first columns have these widths.
+fn align(rows: &[Vec<String>], widths: &mut Vec<usize>, lines: &mut Vec<String>) {
+    let column = widths.len();
+    let mut rest = rows;
+    while let Some((first, others)) = rest.split_first() {
+        let count = rest.iter().take_while(|row| row.len() > column + 1).count();
+        if count == 0 {
+            lines.push(padded(first, widths));
+            rest = others;
+            continue;
+        }
+        let (block, after) = rest.split_at(count);
+        let cells = block.iter().filter_map(|row| row.get(column));
+        let longest = cells.map(|cell| cell.chars().count()).max();
+        widths.push(longest.unwrap_or_default() + PADDING);
+        align(block, widths, lines);
+        widths.pop();
+        rest = after;
+    }
+}
+
+fn padded(cells: &[String], widths: &[usize]) -> String {
+    let cells = cells.iter().enumerate().map(|(at, cell)| {
+        let width = widths.get(at).copied().unwrap_or_default();
+        format!("{cell:<width$}")
+    });
+    cells.collect::<String>().trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -64,28 +97,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_aligned() {
+    fn consecutive_values_are_aligned() {
         let mut lines = Lines::default();
-        lines.field(0, 8, "Name", "web");
-        lines.some(0, 8, "Reason", None);
-        lines.values(0, 8, "Labels", &["a=b".to_owned(), "c=d".to_owned()]);
-        lines.values(0, 8, "Notes", &[]);
+        lines.field(0, "Name", "web");
+        lines.some(0, "Reason", None);
+        lines.values(0, "Labels", &["a=b".to_owned(), "c=d".to_owned()]);
+        lines.values(0, "Notes", &[]);
         lines.line(0, "Environment:");
         let variable = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         lines.block(2, &[variable("LONGER", "x"), variable("A", "")]);
-        let row = |cells: [&str; 2]| cells.map(str::to_owned);
-        lines.table(2, &[row(["Type", "Status"]), row(["Ready", "True"])]);
+        lines.row(2, ["B:", "value", "third"].map(str::to_owned));
+        lines.row(2, ["C:", "v", "third"].map(str::to_owned));
+        lines.field(0, "Last", "y");
+        lines.line(0, "Conditions:");
+        for row in [["Type", "Status"], ["Ready", "True"]] {
+            lines.row(2, row.map(str::to_owned));
+        }
         let expected = [
-            "Name:   web",
-            "Labels: a=b",
-            "        c=d",
-            "Notes:  <none>",
+            "Name:    web",
+            "Labels:  a=b",
+            "         c=d",
+            "Notes:   <none>",
             "Environment:",
             "  LONGER:  x",
             "  A:",
+            "  B:       value  third",
+            "  C:       v      third",
+            "Last:      y",
+            "Conditions:",
             "  Type   Status",
             "  Ready  True",
         ];
-        assert_eq!(lines.0, expected);
+        assert_eq!(lines.aligned(), expected);
     }
 }

@@ -3,19 +3,17 @@
 use std::collections::BTreeMap;
 
 use crib_base::columns::age::age;
+use crib_base::columns::fields::selector;
 use crib_base::run_socket::RecordedEvent;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus, Toleration};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStatus, Pod, PodSpec, PodStatus, Toleration, TopologySpreadConstraint,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::lines::{Lines, NONE};
 use super::time::time;
 use super::{container, events, volume};
-
-/// The width of the key column.
-const WIDTH: usize = 18;
-/// The width of the key column in the last section.
-const LAST_WIDTH: usize = 29;
 
 /// The lines of a pod. Without an agent, there are no events, and only the runtime's information is shown.
 pub(super) fn lines(pod: &Pod, events: Option<&[RecordedEvent]>, now: Timestamp) -> Vec<String> {
@@ -36,17 +34,16 @@ pub(super) fn lines(pod: &Pod, events: Option<&[RecordedEvent]>, now: Timestamp)
         containers(&mut lines, heading, all.unwrap_or_default(), statuses, has_agent);
     }
     if has_agent {
+        readiness_gates(&mut lines, &spec, &status);
         conditions(&mut lines, &status);
         volumes(&mut lines, &spec);
         last(&mut lines, &spec, &status);
     }
     match events {
-        Some(events) => events::add(&mut lines, LAST_WIDTH, events, now),
-        None => {
-            lines.field(0, WIDTH, "Events", "<unknown: only the agent of `crib run` keeps events>")
-        }
+        Some(events) => events::add(&mut lines, events, now),
+        None => lines.field(0, "Events", "<unknown: only the agent of `crib run` keeps events>"),
     }
-    lines.0
+    lines.aligned()
 }
 
 /// For a terminating pod, the time since its deletion, and its grace period in seconds.
@@ -67,47 +64,57 @@ fn head(
     now: Timestamp,
 ) {
     let metadata = &pod.metadata;
-    lines.field(0, WIDTH, "Name", metadata.name.as_deref().unwrap_or_default());
+    lines.field(0, "Name", metadata.name.as_deref().unwrap_or_default());
     let namespace = metadata.namespace.as_deref().unwrap_or("default");
-    lines.field(0, WIDTH, "Namespace", namespace);
-    lines.some(0, WIDTH, "Priority Class Name", spec.priority_class_name.as_deref());
+    lines.field(0, "Namespace", namespace);
     if has_agent {
-        lines.field(0, WIDTH, "Priority", &spec.priority.unwrap_or_default().to_string());
-        let account = spec.service_account_name.as_deref().unwrap_or("default");
-        lines.field(0, WIDTH, "Service Account", account);
+        lines.field(0, "Priority", &spec.priority.unwrap_or_default().to_string());
     }
-    let node = spec.node_name.as_ref().map(|name| match &status.host_ip {
-        Some(ip) => format!("{name}/{ip}"),
-        None => name.clone(),
-    });
-    lines.some(0, WIDTH, "Node", node.as_deref());
-    lines.some(0, WIDTH, "Start Time", status.start_time.as_ref().map(time).as_deref());
-    lines.values(0, WIDTH, "Labels", &pairs(metadata.labels.as_ref(), "="));
-    lines.values(0, WIDTH, "Annotations", &pairs(metadata.annotations.as_ref(), ": "));
+    lines.some(0, "Priority Class Name", spec.priority_class_name.as_deref());
+    lines.some(0, "Runtime Class Name", spec.runtime_class_name.as_deref());
+    if has_agent {
+        let account = spec.service_account_name.as_deref().unwrap_or("default");
+        lines.field(0, "Service Account", account);
+    }
+    match (spec.node_name.as_deref().unwrap_or_default(), &status.host_ip) {
+        ("", _) if has_agent => lines.field(0, "Node", NONE),
+        ("", _) => {}
+        (name, Some(ip)) => lines.field(0, "Node", &format!("{name}/{ip}")),
+        (name, None) => lines.field(0, "Node", name),
+    }
+    lines.some(0, "Start Time", status.start_time.as_ref().map(time).as_deref());
+    lines.values(0, "Labels", &pairs(metadata.labels.as_ref(), "="));
+    lines.values(0, "Annotations", &pairs(metadata.annotations.as_ref(), ": "));
     match ending(metadata, status, now) {
-        None => lines.field(0, WIDTH, "Status", status.phase.as_deref().unwrap_or("Pending")),
+        None => lines.field(0, "Status", status.phase.as_deref().unwrap_or("Pending")),
         Some((lasts, grace)) => {
-            lines.field(0, WIDTH, "Status", &format!("Terminating (lasts {lasts})"));
-            lines.field(0, LAST_WIDTH, "Termination Grace Period", &format!("{grace}s"));
+            lines.field(0, "Status", &format!("Terminating (lasts {lasts})"));
+            lines.field(0, "Termination Grace Period", &format!("{grace}s"));
         }
     }
-    lines.some(0, WIDTH, "Reason", status.reason.as_deref());
-    lines.some(0, WIDTH, "Message", status.message.as_deref());
-    lines.field(0, WIDTH, "IP", status.pod_ip.as_deref().unwrap_or_default());
+    lines.some(0, "Reason", status.reason.as_deref());
+    lines.some(0, "Message", status.message.as_deref());
+    let security = spec.security_context.as_ref();
+    container::seccomp(lines, [0, 0], security.and_then(|of| of.seccomp_profile.as_ref()));
+    lines.field(0, "IP", status.pod_ip.as_deref().unwrap_or_default());
     let ips: Vec<&str> = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str()).collect();
     match ips.as_slice() {
-        [] => lines.field(0, WIDTH, "IPs", NONE),
+        [] => lines.field(0, "IPs", NONE),
         ips => {
             lines.line(0, "IPs:");
             for ip in ips {
-                lines.field(2, WIDTH - 2, "IP", ip);
+                lines.field(2, "IP", ip);
             }
         }
     }
     let mut owners = metadata.owner_references.iter().flatten();
     let controller = owners.find(|owner| owner.controller == Some(true));
     let controller = controller.map(|owner| format!("{}/{}", owner.kind, owner.name));
-    lines.some(0, WIDTH, "Controlled By", controller.as_deref());
+    lines.some(0, "Controlled By", controller.as_deref());
+    if spec.resources.is_some() {
+        lines.line(0, "Resources:");
+        container::resources(lines, 2, spec.resources.as_ref());
+    }
 }
 
 fn containers(
@@ -127,22 +134,43 @@ fn containers(
     }
 }
 
+/// Adds the readiness gates with the statuses of their conditions.
+fn readiness_gates(lines: &mut Lines, spec: &PodSpec, status: &PodStatus) {
+    let gates = spec.readiness_gates.as_deref().unwrap_or_default();
+    if gates.is_empty() {
+        return;
+    }
+    lines.line(0, "Readiness Gates:");
+    statuses(
+        lines,
+        gates.iter().map(|gate| {
+            let mut conditions = status.conditions.iter().flatten();
+            let condition = conditions.find(|it| it.type_ == gate.condition_type);
+            (gate.condition_type.as_str(), condition.map_or(NONE, |it| it.status.as_str()))
+        }),
+    );
+}
+
 fn conditions(lines: &mut Lines, status: &PodStatus) {
     let conditions = status.conditions.as_deref().unwrap_or_default();
     if conditions.is_empty() {
         return;
     }
     lines.line(0, "Conditions:");
-    let mut rows = vec![["Type", "Status"].map(str::to_owned)];
-    rows.extend(
-        conditions.iter().map(|condition| [condition.type_.clone(), condition.status.clone()]),
-    );
-    lines.table(2, &rows);
+    statuses(lines, conditions.iter().map(|it| (it.type_.as_str(), it.status.as_str())));
+}
+
+/// Adds types of conditions with their statuses. In kubectl, too, a space follows the type.
+fn statuses<'a>(lines: &mut Lines, statuses: impl Iterator<Item = (&'a str, &'a str)>) {
+    lines.row(2, ["Type", "Status"].map(str::to_owned));
+    for (kind, status) in statuses {
+        lines.row(2, [format!("{kind} "), status.to_owned()]);
+    }
 }
 
 fn volumes(lines: &mut Lines, spec: &PodSpec) {
     match spec.volumes.as_deref().unwrap_or_default() {
-        [] => lines.field(0, WIDTH, "Volumes", NONE),
+        [] => lines.field(0, "Volumes", NONE),
         volumes => {
             lines.line(0, "Volumes:");
             volumes.iter().for_each(|volume| volume::add(lines, volume));
@@ -152,11 +180,29 @@ fn volumes(lines: &mut Lines, spec: &PodSpec) {
 
 fn last(lines: &mut Lines, spec: &PodSpec, status: &PodStatus) {
     let class = status.qos_class.as_deref().unwrap_or_default();
-    lines.field(0, LAST_WIDTH, "QoS Class", class);
+    lines.field(0, "QoS Class", class);
     let selectors = pairs(spec.node_selector.as_ref(), "=");
-    lines.values(0, LAST_WIDTH, "Node-Selectors", &selectors);
+    lines.values(0, "Node-Selectors", &selectors);
     let tolerations = spec.tolerations.iter().flatten().map(toleration);
-    lines.values(0, LAST_WIDTH, "Tolerations", &tolerations.collect::<Vec<_>>());
+    lines.values(0, "Tolerations", &tolerations.collect::<Vec<_>>());
+    let mut constraints: Vec<&TopologySpreadConstraint> =
+        spec.topology_spread_constraints.iter().flatten().collect();
+    compact::sort_by(&mut constraints, |a, b| a.topology_key.cmp(&b.topology_key));
+    if !constraints.is_empty() {
+        let constraints: Vec<String> = constraints.into_iter().map(constraint).collect();
+        lines.values(0, "Topology Spread Constraints", &constraints);
+    }
+}
+
+fn constraint(constraint: &TopologySpreadConstraint) -> String {
+    let TopologySpreadConstraint { topology_key, when_unsatisfiable, max_skew, .. } = constraint;
+    let labels = constraint.label_selector.as_ref();
+    let labels = labels.map(|labels| {
+        let labels = serde_json::to_value(labels).unwrap_or_default();
+        format!(" for selector {}", selector(&labels, ""))
+    });
+    let labels = labels.unwrap_or_default();
+    format!("{topology_key}:{when_unsatisfiable} when max skew {max_skew} is exceeded{labels}")
 }
 
 fn toleration(toleration: &Toleration) -> String {
@@ -222,37 +268,99 @@ Annotations:      note: x
 Status:           Running
 IP:               10.1.0.2
 IPs:
-  IP:             10.1.0.2
-Controlled By:    ReplicaSet/web-1
+  IP:           10.1.0.2
+Controlled By:  ReplicaSet/web-1
 Init Containers:
   before:
-    Image:          x
-    Environment:    <none>
-    Mounts:         <none>
+    Image:        x
+    Port:         <none>
+    Host Port:    <none>
+    Environment:  <none>
+    Mounts:       <none>
 Containers:
   main:
     Container ID:
     Image:          y
     Image ID:       i
+    Port:           <none>
+    Host Port:      <none>
     State:          Running
     Ready:          True
     Restart Count:  2
     Environment:    <none>
     Mounts:         <none>
 Conditions:
-  Type         Status
-  Initialized  True
-  Ready        False
+  Type          Status
+  Initialized   True
+  Ready         False
 Volumes:
   v:
-    Type:       EmptyDir (a temporary directory that shares a pod's lifetime)
+    Type:        EmptyDir (a temporary directory that shares a pod's lifetime)
     Medium:
-    SizeLimit:  <unset>
-QoS Class:                   BestEffort
-Node-Selectors:              a=b
-Tolerations:                 k:NoExecute op=Exists for 300s
-Events:                      <none>";
+    SizeLimit:   <unset>
+QoS Class:       BestEffort
+Node-Selectors:  a=b
+Tolerations:     k:NoExecute op=Exists for 300s
+Events:          <none>";
         assert_eq!(described(Some(&[])), expected);
+    }
+
+    #[test]
+    fn pod_shows_fields_that_few_pods_have() {
+        let mut pod: serde_json::Value = serde_json::from_str(POD).unwrap();
+        let labels = serde_json::json!({
+            "matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["b", "a"]}],
+        });
+        let more = serde_json::json!({
+            "priority": 7, "priorityClassName": "high", "runtimeClassName": "gvisor", "nodeName": null,
+            "securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "p.json"}},
+            "resources": {"requests": {"cpu": "1"}},
+            "readinessGates": [{"conditionType": "Ready"}, {"conditionType": "x/y"}],
+            "topologySpreadConstraints": [
+                {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": labels},
+                {"topologyKey": "host", "maxSkew": 2, "whenUnsatisfiable": "ScheduleAnyway"},
+            ],
+        });
+        for (key, value) in more.as_object().unwrap() {
+            pod["spec"][key] = value.clone();
+        }
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let text = lines(&pod, Some(&[]), "2026-01-02T03:04:05Z".parse().unwrap()).join("\n");
+        for expected in [
+            "Priority:             7
+Priority Class Name:  high
+Runtime Class Name:   gvisor
+Service Account:      shop
+Node:                 <none>
+Start Time: ",
+            "Status:               Running
+SeccompProfile:       Localhost
+LocalhostProfile:     p.json
+IP:                   10.1.0.2
+IPs:
+  IP:           10.1.0.2
+Controlled By:  ReplicaSet/web-1
+Resources:
+  Requests:
+    cpu:  1
+Init Containers:
+",
+            "Readiness Gates:
+  Type    Status
+  Ready   False
+  x/y     <none>
+Conditions:
+",
+            "
+QoS Class:                    BestEffort
+Node-Selectors:               a=b
+Tolerations:                  k:NoExecute op=Exists for 300s
+Topology Spread Constraints:  host:ScheduleAnyway when max skew 2 is exceeded
+                              zone:DoNotSchedule when max skew 1 is exceeded for selector app=web,tier in (a,b)
+Events:                       <none>",
+        ] {
+            assert!(text.contains(expected), "{expected}\n{text}");
+        }
     }
 
     #[test]
@@ -264,8 +372,7 @@ Events:                      <none>";
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(until));
         pod.metadata.deletion_grace_period_seconds = Some(10);
         let text = lines(&pod, Some(&[]), now).join("\n");
-        let expected =
-            "Status:           Terminating (lasts 3s)\nTermination Grace Period:    10s\nIP: ";
+        let expected = "Status:                    Terminating (lasts 3s)\nTermination Grace Period:  10s\nIP: ";
         assert!(text.contains(expected), "{text}");
         pod.status.get_or_insert_default().phase = Some("Failed".to_owned());
         let text = lines(&pod, Some(&[]), now).join("\n");
@@ -276,9 +383,11 @@ Events:                      <none>";
     fn pod_of_runtime_has_no_events() {
         let text = described(None);
         let last = text.lines().last();
-        let expected = "Events:           <unknown: only the agent of `crib run` keeps events>";
+        let expected = "Events:             <unknown: only the agent of `crib run` keeps events>";
         assert_eq!(last, Some(expected));
-        for key in ["Ready:", "QoS Class:", "Volumes:", "Service Account:", "Environment:"] {
+        for key in
+            ["Ready:", "QoS Class:", "Volumes:", "Service Account:", "Host Port:", "Environment:"]
+        {
             assert!(!text.contains(key), "{key}: {text}");
         }
     }

@@ -1,5 +1,7 @@
 //! ◆ Volumes of a pod in the format of `kubectl describe`. Pure.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, ProjectedVolumeSource, Volume};
 
 use super::lines::Lines;
@@ -9,16 +11,37 @@ type Field = (String, String);
 /// Adds a volume.
 pub(super) fn add(lines: &mut Lines, volume: &Volume) {
     lines.line(2, &format!("{}:", volume.name));
-    let (kind, mut fields, items) = source(volume);
-    fields.insert(0, field("Type", kind));
+    let (kind, fields, items) = source(volume);
+    if kind.is_empty() {
+        return lines.line(2, "<unknown>");
+    }
+    lines.field(4, "Type", kind);
     lines.block(4, &fields);
+    if let Some(source) = &volume.csi {
+        lines.values(4, "VolumeAttributes", &attributes(source.volume_attributes.as_ref()));
+    }
     if !items.is_empty() {
         lines.line(4, "Items:");
         items.iter().for_each(|item| lines.line(6, item));
     }
 }
 
-/// The type of the volume, its fields, and the items of a downwardAPI volume.
+/// The maximum length of an attribute.
+const ATTRIBUTE_LENGTH: usize = 140;
+
+/// The attributes of a CSI volume; kubectl indents them like keys.
+fn attributes(attributes: Option<&BTreeMap<String, String>>) -> Vec<String> {
+    let line = |(key, value): (&String, &String)| {
+        let text = format!("{key}={value}");
+        match text.len() > ATTRIBUTE_LENGTH {
+            true => format!("    {}...", &text[..text.floor_char_boundary(ATTRIBUTE_LENGTH)]),
+            false => format!("    {text}"),
+        }
+    };
+    attributes.into_iter().flatten().map(line).collect()
+}
+
+/// The type of the volume (empty if it is unknown), its fields, and the items of a downwardAPI volume.
 fn source(volume: &Volume) -> (&'static str, Vec<Field>, Vec<String>) {
     let (kind, fields) = if let Some(source) = &volume.host_path {
         let fields = vec![
@@ -47,6 +70,13 @@ fn source(volume: &Volume) -> (&'static str, Vec<Field>, Vec<String>) {
         let kind =
             "PersistentVolumeClaim (a reference to a PersistentVolumeClaim in the same namespace)";
         (kind, fields)
+    } else if let Some(source) = &volume.csi {
+        let fields = vec![
+            field("Driver", &source.driver),
+            field("FSType", source.fs_type.as_deref().unwrap_or_default()),
+            flag("ReadOnly", source.read_only),
+        ];
+        ("CSI (a Container Storage Interface (CSI) volume source)", fields)
     } else if let Some(source) = &volume.image {
         let fields = vec![
             field("Reference", source.reference.as_deref().unwrap_or_default()),
@@ -64,7 +94,7 @@ fn source(volume: &Volume) -> (&'static str, Vec<Field>, Vec<String>) {
         let kind = "EphemeralVolume (an inline specification for a volume that gets created and deleted with the pod)";
         (kind, Vec::new())
     } else {
-        ("<unknown>", Vec::new())
+        ("", Vec::new())
     };
     (kind, fields, Vec::new())
 }
@@ -148,10 +178,25 @@ mod tests {
         r#"{"name": "v", "projected": {"sources": [{"configMap": {"name": "m"}}, {"serviceAccountToken": {"path": "t", "expirationSeconds": 700}}, {"downwardAPI": {}}]}}"#,
         &["  v:", "    Type:                    Projected (a volume that contains injected data from multiple sources)", "    ConfigMapName:           m", "    Optional:                false", "    TokenExpirationSeconds:  700", "    DownwardAPI:             true"]
     )]
-    #[case(r#"{"name": "v", "nfs": {"server": "h", "path": "/"}}"#, &["  v:", "    Type:  <unknown>"])]
+    #[case(
+        r#"{"name": "v", "csi": {"driver": "d.example.com", "fsType": "ext4", "readOnly": true}}"#,
+        &["  v:", "    Type:              CSI (a Container Storage Interface (CSI) volume source)", "    Driver:            d.example.com", "    FSType:            ext4", "    ReadOnly:          true", "    VolumeAttributes:  <none>"]
+    )]
+    #[case(
+        r#"{"name": "v", "csi": {"driver": "d", "volumeAttributes": {"b": "2", "a": "1"}}}"#,
+        &["  v:", "    Type:              CSI (a Container Storage Interface (CSI) volume source)", "    Driver:            d", "    FSType:", "    ReadOnly:          false", "    VolumeAttributes:      a=1", "                           b=2"]
+    )]
+    #[case(r#"{"name": "v", "nfs": {"server": "h", "path": "/"}}"#, &["  v:", "  <unknown>"])]
     fn volume_shows_its_source(#[case] volume: &str, #[case] expected: &[&str]) {
         let mut lines = Lines::default();
         add(&mut lines, &serde_json::from_str(volume).unwrap());
-        assert_eq!(lines.0, expected);
+        assert_eq!(lines.aligned(), expected);
+    }
+
+    #[test]
+    fn long_attribute_is_shortened() {
+        let long = BTreeMap::from([("k".to_owned(), "ä".repeat(100))]);
+        let expected = format!("    k={}...", "ä".repeat(69));
+        assert_eq!(attributes(Some(&long)), [expected]);
     }
 }
