@@ -139,6 +139,8 @@ shop cart 2/2 Running 0 AGE
         (&["svc/web", "deploy/web", "-o", "name"], "service/web\ndeployment.apps/web\n"),
         (&["pods", "-L", "tier", "-l", "tier=back", "--no-headers", "-o", "name"], "pod/bad\n"),
         (&["deploy/web", "-o", "jsonpath={.status.readyReplicas}"], "2"),
+        (&["deploy/web", "-o", "jsonpath-as-json={.status.readyReplicas}"], "[\n 2\n]\n"),
+        (&["cm", "settings", "--show-kind", "--no-headers"], "configmap/settings 1 AGE\n"),
         (&["cm", "settings", "-o", "go-template={{.data.color}} {{.data.none}}"], "red <no value>"),
         (
             &["deploy/web", "--template={{if not .spec.paused}}{{.status.readyReplicas}}{{end}}"],

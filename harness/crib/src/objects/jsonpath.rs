@@ -90,6 +90,11 @@ impl JsonPath {
     pub(crate) fn fill(&self, document: &Value) -> Result<String, String> {
         evaluate::fill(&self.0, document)
     }
+
+    /// Renders the template with a document as JSON arrays, one for each path and each text.
+    pub(crate) fn fill_json(&self, document: &Value) -> Result<String, String> {
+        evaluate::fill_json(&self.0, document)
+    }
 }
 
 impl FromStr for JsonPath {

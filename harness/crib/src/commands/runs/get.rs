@@ -7,7 +7,7 @@ use crate::client::completion;
 use crate::client::output::{Document, print_value, write_text};
 use crate::client::run_objects::{Found, RunObjects, RunWatch, named, of_kind, runs, with_runs};
 use crate::commands::prelude::*;
-use crate::objects::jsonpath::Path;
+use crate::objects::jsonpath::{JsonPath, Path};
 use crate::objects::kinds::{self, RequestedObjects, Resource, requested};
 use crate::objects::metadata;
 use crate::objects::selectors::{Fields, Labels};
@@ -42,7 +42,7 @@ Examples:
 
 -o jsonpath supports fields, ['quoted fields'], indexes, slices, *, .., filters ([?(@.type==\"Ready\")]), {{range}} and \
 {{end}}, quoted text inside braces, and text outside braces. All other JSONPath syntax is an error. -o jsonpath prints \
-nothing for a missing field.
+nothing for a missing field. -o jsonpath-as-json prints a JSON array of the values of each path.
 
 -o go-template supports the part of Go's template language that `crib inspect --help` describes, but prints <no value> \
 for a missing field.", kinds::HELP)))]
@@ -63,7 +63,8 @@ pub(crate) struct GetArgs {
     /// `status.successful`, for Secrets `type`, for Services `spec.type`
     #[arg(long)]
     field_selector: Option<Fields>,
-    /// Output format: wide, name, json, yaml, jsonpath=TEMPLATE, go-template=TEMPLATE or custom-columns=HEADING:PATH,...
+    /// Output format: wide, name, json, yaml, jsonpath=TEMPLATE, jsonpath-as-json=TEMPLATE, go-template=TEMPLATE or
+    /// custom-columns=HEADING:PATH,...
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<OutputFormat>,
     /// Go template for -o go-template, which is then the default format
@@ -248,6 +249,7 @@ fn show(args: &GetArgs, selected: &Selected<'_>) -> Result<(), CallError> {
             let text = template.fill(&document()).map_err(TemplateError::Execute)?;
             write_text(&text)
         }
+        Some(OutputFormat::JsonPathAsJson(template)) => write_json(template, &document()),
         Some(OutputFormat::GoTemplate(template)) => {
             template.iter().try_for_each(|template| write_text(&template.fill_object(&document())?))
         }
@@ -259,4 +261,10 @@ fn show(args: &GetArgs, selected: &Selected<'_>) -> Result<(), CallError> {
             table.print()
         }
     }
+}
+
+/// Prints the values of a template as JSON.
+fn write_json(template: &JsonPath, document: &Value) -> Result<(), CallError> {
+    let text = template.fill_json(document).map_err(TemplateError::Execute)?;
+    if text.is_empty() { Ok(()) } else { print_json(text.trim_end()) }
 }

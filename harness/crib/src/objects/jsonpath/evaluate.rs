@@ -2,28 +2,52 @@
 
 use std::cmp::Ordering;
 
+use serde::Serialize as _;
 use serde_json::Value;
+use serde_json::ser::{PrettyFormatter, Serializer};
 
 use super::{Comparison, Filter, Node, Operand, Path, Slice, Step, text_of};
 
 /// Renders a template.
 pub(super) fn fill(nodes: &[Node], document: &Value) -> Result<String, String> {
     let mut text = String::new();
-    append(&mut text, nodes, document, document)?;
+    visit(nodes, document, document, &mut |values: &[&Value]| -> Result<(), String> {
+        let words: Vec<String> = values.iter().map(|value| text_of(value)).collect();
+        text.push_str(&words.join(" "));
+        Ok(())
+    })?;
     Ok(text)
 }
 
-fn append(text: &mut String, nodes: &[Node], root: &Value, at: &Value) -> Result<(), String> {
+/// Renders a template as JSON: an array of values, and a newline, for each text and each path.
+pub(super) fn fill_json(nodes: &[Node], document: &Value) -> Result<String, String> {
+    let mut text = String::new();
+    visit(nodes, document, document, &mut |values: &[&Value]| -> Result<(), String> {
+        let mut bytes = Vec::new();
+        let formatter = PrettyFormatter::with_indent(b"    ");
+        let mut serializer = Serializer::with_formatter(&mut bytes, formatter);
+        values.serialize(&mut serializer).map_err(|error| error.to_string())?;
+        text.push_str(&String::from_utf8_lossy(&bytes));
+        text.push('\n');
+        Ok(())
+    })?;
+    Ok(text)
+}
+
+/// Calls `found` with the values of each text and each path.
+fn visit(
+    nodes: &[Node],
+    root: &Value,
+    at: &Value,
+    found: &mut dyn FnMut(&[&Value]) -> Result<(), String>,
+) -> Result<(), String> {
     for node in nodes {
         match node {
-            Node::Text(words) => text.push_str(words),
-            Node::Path(path) => {
-                let found: Vec<String> = find(path, root, at)?.into_iter().map(text_of).collect();
-                text.push_str(&found.join(" "));
-            }
+            Node::Text(words) => found(&[&Value::String(words.clone())])?,
+            Node::Path(path) => found(&find(path, root, at)?)?,
             Node::Range(path, nodes) => {
                 for value in find(path, root, at)? {
-                    append(text, nodes, root, value)?;
+                    visit(nodes, root, value, found)?;
                 }
             }
         }

@@ -155,3 +155,19 @@ proptest! {
         }
     }
 }
+
+#[rstest]
+#[case::string("{.Name}", "[\n    \"jsonpath\"\n]\n")]
+#[case::several("{.Pods[*].restarts}", "[\n    3,\n    0\n]\n")]
+#[case::object(
+    "{.Pods[1].conditions[0]}",
+    "[\n    {\n        \"status\": \"False\",\n        \"type\": \"Ready\"\n    }\n]\n"
+)]
+#[case::missing("{.hello}", "[]\n")]
+#[case::text_and_path("a{.Name}", "[\n    \"a\"\n]\n[\n    \"jsonpath\"\n]\n")]
+#[case::range("{range .Pods[*]}{.name}{end}", "[\n    \"a\"\n]\n[\n    \"b\"\n]\n")]
+#[case::empty_range("{range .hello}{.name}{end}", "")]
+fn templates_are_rendered_as_json_arrays(#[case] template: &str, #[case] expected: &str) {
+    let template: JsonPath = template.parse().unwrap();
+    assert_eq!(template.fill_json(&store()).as_deref(), Ok(expected));
+}

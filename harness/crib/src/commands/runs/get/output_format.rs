@@ -6,7 +6,8 @@ use super::columns::CustomColumns;
 use crate::objects::jsonpath::JsonPath;
 use crate::template::Template;
 
-const EXPECTED: &str = "expected wide, name, json, yaml, jsonpath=TEMPLATE, go-template=TEMPLATE or custom-columns=COLUMNS";
+const EXPECTED: &str = "expected wide, name, json, yaml, jsonpath=TEMPLATE, jsonpath-as-json=TEMPLATE, go-template=TEMPLATE or \
+custom-columns=COLUMNS";
 
 /// The output format of objects.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub(super) enum OutputFormat {
     Json,
     Yaml,
     JsonPath(JsonPath),
+    /// A JSON array for each path of the template.
+    JsonPathAsJson(JsonPath),
     CustomColumns(CustomColumns),
     /// Without a template, the template of `--template`.
     GoTemplate(Option<Template>),
@@ -36,8 +39,11 @@ impl FromStr for OutputFormat {
             ("jsonpath", Some(template)) if !template.is_empty() => {
                 template.parse().map(Self::JsonPath)
             }
-            ("jsonpath", _) => {
-                Err("jsonpath needs a template: jsonpath='{.metadata.name}'".to_owned())
+            ("jsonpath-as-json", Some(template)) if !template.is_empty() => {
+                template.parse().map(Self::JsonPathAsJson)
+            }
+            ("jsonpath" | "jsonpath-as-json", _) => {
+                Err(format!("{format} needs a template: {format}='{{.metadata.name}}'"))
             }
             ("custom-columns", columns) => {
                 columns.unwrap_or_default().parse().map(Self::CustomColumns)
@@ -68,6 +74,7 @@ mod tests {
     #[case("yaml")]
     #[case("jsonpath={.items[*].metadata.name}")]
     #[case("jsonpath={.metadata.labels['a=b']}")]
+    #[case("jsonpath-as-json={.items[*].status}")]
     #[case("custom-columns=NAME:.metadata.name,IP:.status.podIP")]
     #[case("go-template={{range .items}}{{.metadata.name}}{{end}}")]
     #[case("template={{.a}}")]
@@ -84,6 +91,10 @@ mod tests {
     #[case("jsonpath", "jsonpath needs a template: jsonpath='{.metadata.name}'")]
     #[case("jsonpath=", "jsonpath needs a template: jsonpath='{.metadata.name}'")]
     #[case("jsonpath={.a", "'{' without '}'")]
+    #[case(
+        "jsonpath-as-json=",
+        "jsonpath-as-json needs a template: jsonpath-as-json='{.metadata.name}'"
+    )]
     #[case("custom-columns", "custom-columns needs columns: custom-columns=NAME:.metadata.name")]
     fn other_formats_are_refused(#[case] text: &str, #[case] expected: &str) {
         assert_eq!(text.parse::<OutputFormat>().unwrap_err(), expected);

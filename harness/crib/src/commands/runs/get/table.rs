@@ -20,6 +20,9 @@ pub(super) struct TableArgs {
     /// Omit the headings
     #[arg(long)]
     pub(super) no_headers: bool,
+    /// Show names with their kinds: `pod/web`
+    #[arg(long)]
+    show_kind: bool,
     /// Show all labels as the last column
     #[arg(long)]
     show_labels: bool,
@@ -35,7 +38,7 @@ pub(super) struct Layout<'a> {
     wide: bool,
     with_namespace: bool,
     /// Whether names are printed with their kinds.
-    several_kinds: bool,
+    with_kind: bool,
     /// Whether there is a column RUN; kubectl has none, and scripts may depend on kubectl's columns.
     several_runs: bool,
 }
@@ -62,7 +65,7 @@ impl TableArgs {
             printer: Printer::of(resource),
             wide,
             with_namespace: all_namespaces && resource.namespaced,
-            several_kinds: false,
+            with_kind: self.show_kind,
             several_runs,
         }
     }
@@ -89,7 +92,7 @@ impl Layout<'_> {
         let name = metadata(object, "name");
         let mut cells = Vec::new();
         cells.extend(self.with_namespace.then(|| metadata(object, "namespace").to_owned()));
-        cells.push(if self.several_kinds { resource.named(name) } else { name.to_owned() });
+        cells.push(if self.with_kind { resource.named(name) } else { name.to_owned() });
         cells.extend(self.printer.cells(object, self.options()));
         let label = |key: &String| {
             let label = object.pointer("/metadata/labels").and_then(|labels| labels.get(key));
@@ -120,7 +123,7 @@ pub(super) fn tables(
         }
         let several_runs = of_kind.iter().any(|found| !std::ptr::eq(found.run, *first));
         let layout = args.layout(resource, all_namespaces, wide, several_runs);
-        let layout = Layout { several_kinds, ..layout };
+        let layout = Layout { with_kind: several_kinds || args.show_kind, ..layout };
         let headings = layout.headings();
         let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
         let mut table = args.columns(&headings);

@@ -4,7 +4,7 @@ use crib_base::run_socket::WatchEvent;
 use serde_json::Value;
 
 use super::table::{GrowingTable, Layout};
-use super::{GetArgs, OutputFormat, is_selected, list};
+use super::{GetArgs, OutputFormat, is_selected, list, write_json};
 use crate::client::output::{Document, print, print_value, write_text};
 use crate::client::run_objects::{Found, RunEvent, RunWatch, named};
 use crate::client::{CallError, until_signal};
@@ -112,6 +112,7 @@ impl Rows<'_> {
                     let text = template.fill(found.object).map_err(TemplateError::Execute)?;
                     write_text(&text)?;
                 }
+                Some(OutputFormat::JsonPathAsJson(template)) => write_json(template, found.object)?,
                 Some(OutputFormat::GoTemplate(template)) => {
                     if let Some(template) = template {
                         write_text(&template.fill_object(found.object)?)?;
