@@ -196,6 +196,7 @@ async fn refused(place: &Place) {
         (&["pod/none", "--ignore-not-found"], 0, ""),
         (&["pods", "-n", "none"], 0, "crib: no resources found in none namespace\n"),
         (&["pods", "-A", "-l", "app=none"], 0, "crib: no resources found\n"),
+        (&["ing,sc"], 0, "crib: no resources found in default namespace\n"),
         (
             &["pods", "--sort-by", ".metadata.none"],
             1,

@@ -16,8 +16,11 @@ pub(crate) struct Resource {
     pub(crate) namespaced: bool,
 }
 
-/// The kinds with their own columns: group, kind, plural, short names, and whether they are namespaced.
-const KNOWN: [(&str, &str, &str, &[&str], bool); 18] = [
+/// A kind of the API: group, kind, plural, short names, and whether it is namespaced.
+type ApiKind = (&'static str, &'static str, &'static str, &'static [&'static str], bool);
+
+/// The kinds of objects in runs.
+const KNOWN: [ApiKind; 19] = [
     ("", "Pod", "pods", &["po"], true),
     ("", "ReplicationController", "replicationcontrollers", &["rc"], true),
     ("", "Service", "services", &["svc"], true),
@@ -36,6 +39,27 @@ const KNOWN: [(&str, &str, &str, &[&str], bool); 18] = [
     ("discovery.k8s.io", "EndpointSlice", "endpointslices", &[], true),
     ("node.k8s.io", "RuntimeClass", "runtimeclasses", &[], false),
     ("scheduling.k8s.io", "PriorityClass", "priorityclasses", &["pc"], false),
+    ("certificates.k8s.io", "ClusterTrustBundle", "clustertrustbundles", &[], false),
+];
+
+/// Kinds with short names that `crib run` skips. They are known so that their lists are empty, as with kubectl, instead of an error.
+const SKIPPED: [ApiKind; 10] = [
+    ("autoscaling", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &["hpa"], true),
+    (
+        "certificates.k8s.io",
+        "CertificateSigningRequest",
+        "certificatesigningrequests",
+        &["csr"],
+        false,
+    ),
+    ("", "LimitRange", "limitranges", &["limits"], true),
+    ("", "ResourceQuota", "resourcequotas", &["quota"], true),
+    ("networking.k8s.io", "Ingress", "ingresses", &["ing"], true),
+    ("networking.k8s.io", "IPAddress", "ipaddresses", &["ip"], false),
+    ("networking.k8s.io", "NetworkPolicy", "networkpolicies", &["netpol"], true),
+    ("policy", "PodDisruptionBudget", "poddisruptionbudgets", &["pdb"], true),
+    ("storage.k8s.io", "StorageClass", "storageclasses", &["sc"], false),
+    ("storage.k8s.io", "VolumeAttributesClass", "volumeattributesclasses", &["vac"], false),
 ];
 
 /// The number of kinds, from the first on, in the category `all`.
@@ -45,8 +69,9 @@ const IN_ALL: usize = 9;
 pub(crate) const HELP: &str = "Kinds: pods (po), replicationcontrollers (rc), services (svc), daemonsets (ds), \
 deployments (deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), jobs, configmaps (cm), secrets, \
 persistentvolumeclaims (pvc), persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), endpointslices, \
-runtimeclasses, priorityclasses (pc), and any other kind of object in a run. `all` means the first nine of these kinds, \
-from pods to jobs.";
+runtimeclasses, priorityclasses (pc), clustertrustbundles, and any other kind of object in a run. `all` means the first \
+nine of these kinds, from pods to jobs. Endpoints appear as endpointslices. Lists of kinds that `crib run` skips, such as \
+ingresses (ing), are empty.";
 
 /// The requested objects.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,14 +83,13 @@ pub(crate) enum RequestedObjects {
 }
 
 impl Resource {
-    fn known(index: usize) -> Option<Self> {
-        let (group, kind, plural, _, namespaced) = KNOWN.get(index)?;
-        Some(Self {
+    fn of_api((group, kind, plural, _, namespaced): &ApiKind) -> Self {
+        Self {
             group: (*group).to_owned(),
             kind: (*kind).to_owned(),
             plural: (*plural).to_owned(),
             namespaced: *namespaced,
-        })
+        }
     }
 
     fn of_object(object: &Value) -> Option<Self> {
@@ -128,7 +152,7 @@ impl Resource {
     }
 }
 
-/// The plurals of the kinds with their own columns: `pods`, `deployments`.
+/// The plurals of the kinds of objects in runs: `pods`, `deployments`.
 pub(crate) fn plurals() -> impl Iterator<Item = &'static str> {
     KNOWN.iter().map(|(_, _, plural, _, _)| *plural)
 }
@@ -154,24 +178,29 @@ pub(crate) fn kinds_with_pods(object: &Value) -> Option<String> {
 /// The kinds that a word names: one, or a category.
 fn resources(word: &str, objects: &[&Value]) -> Result<Vec<Resource>, String> {
     if word == "all" {
-        return Ok((0..IN_ALL).filter_map(Resource::known).collect());
+        return Ok(KNOWN.iter().take(IN_ALL).map(Resource::of_api).collect());
     }
-    let mut known = KNOWN.iter().enumerate().filter_map(|(index, (_, _, _, short, _))| {
-        Resource::known(index).filter(|resource| resource.is_called(word, short))
-    });
     let mut others = objects.iter().filter_map(|object| {
         Resource::of_object(object).filter(|resource| resource.is_called(word, &[]))
     });
-    let found = known.next().or_else(|| others.next());
-    found
-        .map(|resource| vec![resource])
-        .ok_or_else(|| format!("the server doesn't have a resource type {word:?}"))
+    let found = named(word, &KNOWN).or_else(|| named(word, &SKIPPED)).or_else(|| others.next());
+    found.map(|resource| vec![resource]).ok_or_else(|| match word.to_lowercase().as_str() {
+        "ep" | "endpoints" => {
+            "Endpoints appear as EndpointSlices in a run: use endpointslices".to_owned()
+        }
+        _ => format!("the server doesn't have a resource type {word:?}"),
+    })
 }
 
-/// The kind that a word names, if it names one kind only; considers the kinds with their own columns.
+fn named(word: &str, kinds: &[ApiKind]) -> Option<Resource> {
+    let mut kinds = kinds.iter();
+    let found = kinds.find(|kind| Resource::of_api(kind).is_called(word, kind.3));
+    found.map(Resource::of_api)
+}
+
+/// The kind that a word names, if it names one kind only; considers the kinds of objects in runs.
 pub(crate) fn single(word: &str) -> Option<Resource> {
-    let [resource] = <[Resource; 1]>::try_from(resources(word, &[]).ok()?).ok()?;
-    Some(resource)
+    named(word, &KNOWN)
 }
 
 /// The kinds in a list such as `pods,svc`, without duplicates.
@@ -253,6 +282,16 @@ mod tests {
     #[case::version("deployments.v1.apps", "deployments.apps")]
     #[case::list("po,svc,pods", "pods services")]
     #[case::custom("widgets", "widgets.example.com")]
+    #[case::skipped(
+        "ing,hpa,pdb,netpol,sc",
+        "ingresses.networking.k8s.io horizontalpodautoscalers.autoscaling poddisruptionbudgets.policy \
+         networkpolicies.networking.k8s.io storageclasses.storage.k8s.io"
+    )]
+    #[case::skipped_core(
+        "quota/a limits/b csr/c ip/d vac/e",
+        "resourcequota/a limitrange/b certificatesigningrequest.certificates.k8s.io/c ipaddress.networking.k8s.io/d \
+         volumeattributesclass.storage.k8s.io/e"
+    )]
     #[case::category(
         "all",
         "pods replicationcontrollers services daemonsets.apps deployments.apps replicasets.apps statefulsets.apps cronjobs.batch jobs.batch"
@@ -266,6 +305,15 @@ mod tests {
     }
 
     #[rstest]
+    #[case("deploy", Some("deployments.apps"))]
+    #[case("ing", None)]
+    #[case("all", None)]
+    fn single_kind_is_one_of_objects_in_runs(#[case] word: &str, #[case] expected: Option<&str>) {
+        assert_eq!(single(word).map(|kind| kind.plural_name()).as_deref(), expected);
+    }
+
+    #[rstest]
+    #[case::endpoints("ep", "Endpoints appear as EndpointSlices in a run: use endpointslices")]
     #[case::unknown("pdo", "the server doesn't have a resource type \"pdo\"")]
     #[case::wrong_group("pods.apps", "the server doesn't have a resource type \"pods.apps\"")]
     #[case::mixed(

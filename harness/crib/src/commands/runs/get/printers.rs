@@ -40,7 +40,7 @@ pub(super) struct Printer {
 const TEMPLATE: &[&str] = &["CONTAINERS", "IMAGES", "SELECTOR"];
 
 /// The kinds with their own columns.
-const PRINTERS: [(&str, &str, Printer); 18] = [
+const PRINTERS: [(&str, &str, Printer); 19] = [
     (
         "",
         "Pod",
@@ -191,6 +191,11 @@ const PRINTERS: [(&str, &str, Printer); 18] = [
             wide: &["PREEMPTIONPOLICY"],
             cells: other::priority_class,
         },
+    ),
+    (
+        "certificates.k8s.io",
+        "ClusterTrustBundle",
+        Printer { headings: &["SIGNERNAME"], wide: &[], cells: other::cluster_trust_bundle },
     ),
     ("", "ServiceAccount", ANY),
 ];

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::TableOptions;
-use crib_base::columns::fields::{age_of, count, flag, number, text};
+use crib_base::columns::NONE;
+use crib_base::columns::fields::{age_of, count, flag, number, text, text_or};
 
 pub(super) fn config_map(object: &Value, options: TableOptions) -> Vec<String> {
     let entries = count(object, "/data") + count(object, "/binaryData");
@@ -30,6 +31,10 @@ pub(super) fn priority_class(object: &Value, options: TableOptions) -> Vec<Strin
         age_of(object, options.now),
         text(object, "/preemptionPolicy").to_owned(),
     ]
+}
+
+pub(super) fn cluster_trust_bundle(object: &Value, _: TableOptions) -> Vec<String> {
+    vec![text_or(object, "/spec/signerName", NONE)]
 }
 
 pub(super) fn any(object: &Value, options: TableOptions) -> Vec<String> {

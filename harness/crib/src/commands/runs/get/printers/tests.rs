@@ -426,6 +426,13 @@ fn small_kinds_have_kubernetes_cells(
 }
 
 #[rstest]
+#[case(json!({"spec": {"signerName": "test-signer-name"}}), "test-signer-name")]
+#[case(json!({"spec": {}}), "<none>")]
+fn cluster_trust_bundles_have_kubernetes_cells(#[case] object: Value, #[case] expected: &str) {
+    assert_eq!(cells("certificates.k8s.io", "ClusterTrustBundle", &object, false), expected);
+}
+
+#[rstest]
 #[case(json!(null), "<none>")]
 #[case(json!({}), "<none>")]
 #[case(json!({"matchLabels": {"b": "c", "a": "b"}}), "a=b,b=c")]
