@@ -96,7 +96,8 @@ async fn shows(place: &Place, args: &[&str], expected: &str) {
 async fn objects_of_run_are_shown_as_kubectl_shows_them() {
     let place = Place::new();
     let _downs = Downs(&place);
-    start(&place, &["first", &place.file("all.yaml", OBJECTS)]).await;
+    let file = place.file("all.yaml", OBJECTS);
+    start(&place, &["first", &file]).await;
     let all = "\
 NAME READY STATUS RESTARTS AGE
 pod/bad 0/1 CrashLoopBackOff N (AGE ago) AGE
@@ -172,6 +173,13 @@ shop cart 2/2 Running 0 AGE
         all.extend(args);
         assert_eq!(table(&out(&place, &all).await), expected, "{args:?}");
     }
+    let of_file = out(&place, &["get", "-f", &file, "-o", "name"]).await;
+    let names = "pod/bad\npod/cart\ndeployment.apps/web\njob.batch/migrate\nservice/web\nconfigmap/settings\n";
+    assert_eq!(of_file, names);
+    let one =
+        place.file("one.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n");
+    let color = ["get", "-f", &one, "-o", "jsonpath={.data.color}"];
+    assert_eq!(out(&place, &color).await, "red");
     let object: Value =
         serde_json::from_str(&out(&place, &["get", "cm", "settings", "-o", "json"]).await).unwrap();
     assert_eq!((&object["kind"], &object["data"]["color"]), (&json!("ConfigMap"), &json!("red")));
@@ -189,6 +197,9 @@ shop cart 2/2 Running 0 AGE
 
 /// Missing objects and invalid arguments are reported, with the exit codes of other commands.
 async fn refused(place: &Place) {
+    let other =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: other}\nspec: {ports: [{port: 80}]}\n";
+    let other = place.file("other.yaml", other);
     for (args, code, expected) in [
         (&["pods", "web", "-o", "name"][..], 1, "crib: pods \"web\" not found\n"),
         (&["deploy/none"], 1, "crib: deployments.apps \"none\" not found\n"),
@@ -202,6 +213,7 @@ async fn refused(place: &Place) {
             1,
             "crib: no object has the field of --sort-by: check its path\n",
         ),
+        (&["-f", &other], 1, "crib: services \"other\" not found\n"),
         (&["pdo"], 2, "crib: the server doesn't have a resource type \"pdo\"\n"),
         (
             &["pods", "bad", "-l", "app"],

@@ -67,7 +67,7 @@ mod store_cluster;
 
 pub use args::RunArgs;
 pub use input::claims::bindings;
-pub use input::inputs::{Inputs, ManifestArgs, load};
+pub use input::inputs::{Inputs, ManifestArgs, full_names, load};
 pub use processes::clean_up::remove_dead_run;
 pub use processes::daemon::REMOVING;
 pub use processes::dead_runs::{RunLock, is_kept, with_names};

@@ -105,6 +105,29 @@ pub fn load(paths: &[PathBuf], how: ManifestArgs) -> Result<Inputs, Vec<String>>
     load_or_none(paths, how, Empty::Refused)
 }
 
+/// The full names of the objects in manifests, such as `deployment default/web`, without those that a run does not store:
+/// Namespaces, Endpoints and skipped kinds. Objects may refer to objects in other manifests.
+pub fn full_names(paths: &[PathBuf]) -> Result<Vec<String>, Vec<String>> {
+    let mut texts = Texts::with_room(ManifestArgs::default().max_documents);
+    let (mut names, mut problems) = (Vec::new(), Vec::new());
+    for path in paths {
+        problems.extend(read_manifests(path, Empty::Refused, &mut texts).err());
+    }
+    for (file, text) in &texts.all {
+        let parsed = manifest::parse(file, text, Strictness::Lenient);
+        let errors = parsed.problems.iter().filter(|problem| problem.object.is_none());
+        problems.extend(errors.map(ToString::to_string));
+        names.extend(parsed.pods.iter().map(|pod| format!("pod {}", pod.full_name())));
+        names.extend(parsed.workloads.iter().map(Workload::full_name));
+        let stored = parsed
+            .objects
+            .iter()
+            .filter(|object| !matches!(object, Object::Namespace(_) | Object::Endpoints(_)));
+        names.extend(stored.map(Object::full_name));
+    }
+    if problems.is_empty() { Ok(names) } else { Err(problems) }
+}
+
 /// Like [`load`], with a choice for manifests without a pod or workload.
 pub(crate) fn load_or_none(
     paths: &[PathBuf],

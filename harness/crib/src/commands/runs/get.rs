@@ -1,5 +1,7 @@
 //! `crib get`: the objects of runs in the format of `kubectl get`.
 
+use std::path::PathBuf;
+
 use crib_base::report::print_error;
 use serde_json::{Value, json};
 
@@ -34,6 +36,7 @@ Examples:
   crib get pods -o jsonpath='{{range .items[*]}}{{.metadata.name}}{{\"\\t\"}}{{.status.podIP}}{{\"\\n\"}}{{end}}'
   crib get secret db -o go-template='{{{{.data.password | base64decode}}}}'
   crib get pods -o custom-columns=NAME:.metadata.name,IMAGES:.spec.containers[*].image
+  crib get -f manifests/ -o name
   crib get pods --watch
 
 --watch continues until Ctrl-C, or until all runs that existed when the watch began have ended.
@@ -48,8 +51,20 @@ nothing for a missing field. -o jsonpath-as-json prints a JSON array of the valu
 for a missing field.", kinds::HELP)))]
 pub(crate) struct GetArgs {
     /// Kinds, optionally followed by names, or KIND/NAME: `pods`, `deploy,svc`, `all`, `pod web`, `pod/web svc/web`
-    #[arg(required = true, value_name = "KIND[,KIND]|KIND/NAME|NAME", add = completion::kinds_and_objects())]
+    #[arg(
+        required_unless_present = "filename",
+        value_name = "KIND[,KIND]|KIND/NAME|NAME",
+        add = completion::kinds_and_objects()
+    )]
     objects: Vec<String>,
+    /// Show the objects of these manifests; repeatable
+    #[arg(
+        long,
+        short = 'f',
+        value_name = "FILE|DIR|-",
+        conflicts_with_all = ["objects", "selector", "field_selector", "all_namespaces", "watch", "watch_only"]
+    )]
+    filename: Vec<PathBuf>,
     /// Namespace of the objects
     #[arg(short, long, default_value = "default")]
     namespace: String,
@@ -117,16 +132,21 @@ pub(crate) async fn run(args: &GetArgs) -> Result<Exit, CallError> {
         return watch::run(args, RunWatch::open(&all).await?).await;
     }
     let runs = runs(&all)?;
+    if !args.filename.is_empty() {
+        return show_all(args, &of_manifests(args, &runs)?);
+    }
     let objects: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
     let requested = requested(&args.objects, &objects).map_err(CallError::Usage)?;
     check(args, &requested)?;
     let selected = match &requested {
         RequestedObjects::Lists(resources) => lists(args, &runs, resources)?,
-        RequestedObjects::Named(names) => all_named(args, &runs, names)?,
+        RequestedObjects::Named(names) => {
+            let names = names.iter();
+            let names =
+                names.map(|(kind, name)| (kind.clone(), args.namespace.as_str(), name.as_str()));
+            all_named(args, &runs, &names.collect::<Vec<_>>())?
+        }
     };
-    if !selected.single || !selected.found.is_empty() {
-        show(args, &selected)?;
-    }
     if let RequestedObjects::Lists(resources) = &requested
         && selected.found.is_empty()
         && matches!(args.format(), None | Some(OutputFormat::Wide))
@@ -136,6 +156,14 @@ pub(crate) async fn run(args: &GetArgs) -> Result<Exit, CallError> {
             true => print_stderr(&format!("no resources found in {} namespace", args.namespace)),
             false => print_stderr("no resources found"),
         }
+    }
+    show_all(args, &selected)
+}
+
+/// Shows the objects. Fails if one is missing.
+fn show_all(args: &GetArgs, selected: &Selected<'_>) -> Result<Exit, CallError> {
+    if !selected.single || !selected.found.is_empty() {
+        show(args, selected)?;
     }
     if selected.missing { Err(CallError::AlreadyReported) } else { Ok(Exit::Success) }
 }
@@ -154,15 +182,32 @@ fn lists<'r>(
     Ok(Selected { found, several_kinds, single: false, missing: false })
 }
 
-/// The objects with the requested names. Reports missing ones.
+/// The objects of manifests. Reports missing ones.
+fn of_manifests<'r>(args: &GetArgs, runs: &'r [RunObjects]) -> Result<Selected<'r>, CallError> {
+    let full_names = crib_run::full_names(&args.filename)
+        .map_err(|problems| CallError::Usage(problems.join("\n")))?;
+    let names = full_names.iter().filter_map(|full_name| {
+        let (kind, name) = full_name.split_once(' ')?;
+        let (namespace, name) = name.split_once('/').unwrap_or((args.namespace.as_str(), name));
+        Some((kinds::single(kind)?, namespace, name))
+    });
+    let names: Vec<(Resource, &str, &str)> = names.collect();
+    if names.is_empty() {
+        let problem = "the manifests contain no objects of kinds that `crib get` shows";
+        return Err(CallError::Usage(problem.to_owned()));
+    }
+    all_named(args, runs, &names)
+}
+
+/// The objects with these kinds, namespaces and names. Reports missing ones.
 fn all_named<'r>(
     args: &GetArgs,
     runs: &'r [RunObjects],
-    names: &[(Resource, String)],
+    names: &[(Resource, &str, &str)],
 ) -> Result<Selected<'r>, CallError> {
     let (mut found, mut missing) = (Vec::new(), false);
-    for (resource, name) in names {
-        match named(runs, resource, &args.namespace, name) {
+    for (resource, namespace, name) in names {
+        match named(runs, resource, namespace, name) {
             Ok(one) => found.push(one),
             Err(CallError::NoObject { .. }) if args.ignore_not_found => {}
             Err(error) => {

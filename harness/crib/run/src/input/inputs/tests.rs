@@ -315,3 +315,21 @@ fn manifests_have_a_limit() {
     let message = problem(&["/dev/zero".into()], how);
     assert_eq!(message, "failed to read the manifest /dev/zero: it has more than 64 MiB");
 }
+
+#[test]
+fn full_names_need_no_objects_of_other_manifests() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.yaml");
+    let text = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
+                apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n---\n\
+                apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  \
+                containers: [{name: c, image: x, envFrom: [{configMapRef: {name: elsewhere}}]}]\n---\n\
+                apiVersion: g/v1\nkind: Other\nmetadata: {name: o}\n";
+    std::fs::write(&file, text).unwrap();
+    let names = full_names(std::slice::from_ref(&file)).unwrap();
+    assert_eq!(names, ["pod default/web", "secret default/s"]);
+    std::fs::write(&file, "apiVersion: v1\nkind: Pod\nmetadata: {}\n").unwrap();
+    let problems = full_names(&[file, directory.path().join("none")]).unwrap_err();
+    assert!(problems.len() > 1, "{problems:?}");
+    assert!(problems[0].contains("failed to read the manifest"), "{problems:?}");
+}
