@@ -205,15 +205,15 @@ pub(crate) fn after_failure(
 /// The claim with the expansion on the node in progress.
 pub(crate) fn in_progress(claim: &Value) -> Value {
     let mut claim = claim.clone();
-    claim["status"]["allocatedResourceStatuses"]["storage"] = json!(IN_PROGRESS);
+    set_storage(&mut claim, "allocatedResourceStatuses", IN_PROGRESS);
     claim
 }
 
 /// The claim after its volume got this size.
 pub(crate) fn finished(claim: &Value, size: &str) -> Value {
     let mut claim = claim.clone();
+    set_storage(&mut claim, "capacity", size);
     let status = &mut claim["status"];
-    status["capacity"]["storage"] = json!(size);
     if let Some(states) = status["allocatedResourceStatuses"].as_object_mut() {
         states.remove("storage");
     }
@@ -234,10 +234,10 @@ pub(crate) fn failed(
     now: Timestamp,
 ) -> Value {
     let mut claim = claim.clone();
-    let status = &mut claim["status"];
     if failure_status == FailureStatus::Infeasible {
-        status["allocatedResourceStatuses"]["storage"] = json!(INFEASIBLE);
+        set_storage(&mut claim, "allocatedResourceStatuses", INFEASIBLE);
     }
+    let status = fields(&mut claim, "status");
     let mut conditions = conditions(status);
     let known = conditions.iter().position(|condition| condition["type"] == "NodeResizeError");
     let condition = json!({
@@ -254,6 +254,23 @@ pub(crate) fn failed(
     }
     status["conditions"] = json!(conditions);
     claim
+}
+
+/// Sets the entry of the storage in a field of the claim's status.
+fn set_storage(claim: &mut Value, field: &str, value: &str) {
+    fields(fields(claim, "status"), field)["storage"] = json!(value);
+}
+
+/// The object in a field. It replaces any other value, whose fields cannot be set; no API server sends one.
+fn fields<'v>(value: &'v mut Value, field: &str) -> &'v mut Value {
+    if !value.is_object() {
+        *value = json!({});
+    }
+    let found = &mut value[field];
+    if !found.is_object() {
+        *found = json!({});
+    }
+    found
 }
 
 fn conditions(status: &Value) -> Vec<Value> {

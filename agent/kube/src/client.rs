@@ -15,6 +15,7 @@ mod kubeconfig_file;
 mod rate;
 mod reflector;
 mod requests;
+mod shape;
 mod transport;
 mod watch;
 

@@ -42,7 +42,7 @@ impl ClaimCluster for ClusterClaims {
     async fn delete_slices(&self, driver: Option<&str>) -> Result<(), String> {
         let selector = selector(&self.node, driver);
         match self.client.delete_all(SLICES, &[("fieldSelector", &selector)]).await {
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
             // The cluster does not have the API.
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error_chain(&error)),

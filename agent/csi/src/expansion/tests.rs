@@ -125,6 +125,20 @@ fn failure_keeps_the_first_message_until_the_claim_is_expanded() {
 }
 
 #[rstest]
+#[case::no_status(Value::Null)]
+#[case::text(json!("x"))]
+#[case::array_of_states(json!({"capacity": [1], "allocatedResourceStatuses": ["x"], "conditions": 1}))]
+fn malformed_status_is_replaced(#[case] status: Value) {
+    let claim = claim(status);
+    let storage = |claim: &Value, field: &str| claim["status"][field]["storage"].clone();
+    assert_eq!(storage(&in_progress(&claim), "allocatedResourceStatuses"), IN_PROGRESS);
+    assert_eq!(storage(&finished(&claim, "2Gi"), "capacity"), "2Gi");
+    let failed = failed(&claim, FailureStatus::Infeasible, "no disk", Timestamp::UNIX_EPOCH);
+    assert_eq!(storage(&failed, "allocatedResourceStatuses"), INFEASIBLE);
+    assert_eq!(failed["status"]["conditions"][0]["type"], "NodeResizeError");
+}
+
+#[rstest]
 #[case::unknown(None, false, true)]
 #[case::smaller(Some("1Gi"), false, true)]
 #[case::of_the_size(Some("2048Mi"), false, false)]

@@ -237,9 +237,74 @@ fn key(object: &Value) -> Key {
 }
 
 fn listed(mut list: Value) -> Map<Key, Value> {
-    let items = list["items"].take();
-    let Value::Array(items) = items else {
+    let items = list.get_mut("items").map(Value::take);
+    let Some(Value::Array(items)) = items else {
         return Map::new();
     };
     items.into_iter().map(|object| (key(&object), object)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::client::Connection;
+
+    /// A client of a server that answers each request on its own connection with the next body.
+    async fn client(bodies: &'static [&'static str]) -> ApiClient {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tasks::spawn(async move {
+            for body in bodies {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                let length = body.len();
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+                );
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = directory.path().join("config");
+        let config = format!(
+            "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+             clusters: [{{name: k, cluster: {{server: 'http://{address}'}}}}]\n\
+             users: [{{name: u, user: {{token: t}}}}]\n"
+        );
+        std::fs::write(&kubeconfig, config).unwrap();
+        ApiClient::new(Connection::load(&kubeconfig).unwrap()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn malformed_lists_and_events_are_failures_that_are_retried() {
+        let client = client(&[
+            "[]",
+            r#"{"metadata": {"resourceVersion": "1"}, "items": {}}"#,
+            r#"{"metadata": {"resourceVersion": "1"}, "items": ["x"]}"#,
+            r#"{"metadata": {"resourceVersion": "1"}, "items": []}"#,
+            "1\n",
+            "{\"type\": \"ADDED\", \"object\": {\"metadata\": {\"name\": \"p\", \"resourceVersion\": \"2\"}}}\n",
+        ])
+        .await;
+        let mut pods = Reflector::new(client, "/api/v1/pods");
+        let mut seen = Vec::new();
+        while pods.objects().is_empty() {
+            seen.push(match pods.next().await {
+                Change::Listed => "listed",
+                Change::Object => "object",
+                Change::Failed(ApiError::Malformed(_)) => "malformed",
+                Change::Failed(error) => panic!("{error}"),
+            });
+            pods.retry_after(Duration::ZERO);
+        }
+        assert_eq!(seen, ["malformed", "malformed", "malformed", "listed", "malformed", "object"]);
+    }
 }

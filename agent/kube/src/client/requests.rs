@@ -16,6 +16,7 @@ use super::error::ApiError;
 use super::exec_credential::Credential;
 use super::kubeconfig::{Connection, Credentials};
 use super::rate::{Limiter, Rate};
+use super::shape;
 use super::transport::Transport;
 use super::watch::WatchStream;
 use crate::certificates::validity::Validity;
@@ -180,19 +181,29 @@ impl ApiClient {
     }
 
     /// Deletes the object at a path without a grace period, if it has this uid.
-    pub async fn delete_now(&self, path: &str, uid: &str) -> Result<Value, ApiError> {
+    pub async fn delete_now(&self, path: &str, uid: &str) -> Result<(), ApiError> {
         let options = json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "gracePeriodSeconds": 0,
             "preconditions": {"uid": uid},
         });
-        self.request(Method::DELETE, path, &[], Some((JSON, &options))).await
+        self.delete(path, &[], Some((JSON, &options))).await
     }
 
     /// Deletes the objects of the collection at a path that the query selects.
-    pub async fn delete_all(&self, path: &str, query: &Pairs<'_>) -> Result<Value, ApiError> {
-        self.request(Method::DELETE, path, query, None).await
+    pub async fn delete_all(&self, path: &str, query: &Pairs<'_>) -> Result<(), ApiError> {
+        self.delete(path, query, None).await
+    }
+
+    /// The server answers with the object, or with a `Status`, whose `status` is a string.
+    async fn delete(
+        &self,
+        path: &str,
+        query: &Pairs<'_>,
+        body: Option<(&'static str, &Value)>,
+    ) -> Result<(), ApiError> {
+        self.request_json(Method::DELETE, path, query, body).await.map(drop)
     }
 
     /// Whether the server reports that it is healthy.
@@ -231,7 +242,18 @@ impl ApiClient {
         Err(self.within(error_response(response)).await?)
     }
 
+    /// Sends a request that is answered with an object or a list.
     async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        query: &Pairs<'_>,
+        body: Option<(&'static str, &Value)>,
+    ) -> Result<Value, ApiError> {
+        shape::answer(self.request_json(method, path, query, body).await?)
+    }
+
+    async fn request_json(
         &self,
         method: Method,
         path: &str,

@@ -5,6 +5,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::error::ApiError;
+use super::shape;
 
 /// The maximum size of an event.
 const MAX_EVENT_BYTES: usize = 32 << 20;
@@ -100,10 +101,10 @@ pub(crate) fn version(object: &Value) -> &str {
 fn event(line: &[u8]) -> Result<WatchEvent, ApiError> {
     let mut event: Value =
         serde_json::from_slice(line).map_err(|error| ApiError::Malformed(error.to_string()))?;
-    let object = event["object"].take();
+    let object = event.get_mut("object").map(Value::take).unwrap_or_default();
     match event["type"].as_str() {
-        Some("ADDED" | "MODIFIED") => Ok(WatchEvent::Upserted(object)),
-        Some("DELETED") => Ok(WatchEvent::Deleted(object)),
+        Some("ADDED" | "MODIFIED") => shape::object(object).map(WatchEvent::Upserted),
+        Some("DELETED") => shape::object(object).map(WatchEvent::Deleted),
         Some("BOOKMARK") => Ok(WatchEvent::Bookmark(version(&object).to_owned())),
         Some("ERROR") => Err(ApiError::of_status(500, &object)),
         kind => Err(ApiError::Malformed(format!("unknown watch event type {kind:?}"))),
@@ -154,5 +155,15 @@ mod tests {
         let status = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "m"});
         let error = json!({"type": "ERROR", "object": status}).to_string();
         assert!(event(error.as_bytes()).unwrap_err().is_expired());
+    }
+
+    #[test]
+    fn event_without_object_is_malformed() {
+        let labels = r#"{"type": "MODIFIED", "object": {"metadata": {"labels": ["a"]}}}"#;
+        let number = r#"{"type": "DELETED", "object": 1}"#;
+        for line in ["1", "[]", "null", r#""ADDED""#, r#"{"type": "ADDED"}"#, number, labels] {
+            let error = event(line.as_bytes());
+            assert!(matches!(error, Err(ApiError::Malformed(_))), "{line}: {error:?}");
+        }
     }
 }

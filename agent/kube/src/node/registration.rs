@@ -102,7 +102,11 @@ fn reconciled(existing: &Value, initial: &Value, resets_extended: bool) -> Value
         let capacity = existing["status"]["capacity"].as_object().into_iter().flatten();
         for (resource, _) in capacity.filter(|(resource, _)| is_extended(resource)) {
             for field in ["capacity", "allocatable"] {
-                node["status"][field][resource] = json!("0");
+                let amounts = &mut node["status"][field];
+                if !amounts.is_object() {
+                    *amounts = json!({});
+                }
+                amounts[resource] = json!("0");
             }
         }
     }
@@ -282,6 +286,17 @@ mod tests {
             let labels = json!({"kubernetes.io/os": "linux", "theirs": "1"});
             assert_eq!(reconciled(&existing, &initial, false)["metadata"]["labels"], labels);
         }
+    }
+
+    #[rstest]
+    #[case::missing(json!(null))]
+    #[case::array(json!(["1"]))]
+    #[case::text(json!("1"))]
+    fn malformed_resources_of_an_earlier_machine_are_replaced(#[case] allocatable: Value) {
+        let status = json!({"capacity": {"example.com/gpu": "3"}, "allocatable": allocatable});
+        let existing = json!({"metadata": {"name": "n"}, "status": status});
+        let node = reconciled(&existing, &initial(&registration(), &Value::Null), true);
+        assert_eq!(node["status"]["allocatable"], json!({"example.com/gpu": "0"}));
     }
 
     #[test]

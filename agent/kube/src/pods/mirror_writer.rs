@@ -162,7 +162,7 @@ impl MirrorWriter {
     async fn delete(&self, mirror: &Pod) -> Result<bool, ApiError> {
         let path = path(mirror.namespace(), mirror.name());
         match self.client.delete_now(&path, mirror.uid().as_str()).await {
-            Ok(_) => {
+            Ok(()) => {
                 tracing::info!(pod = %mirror.full_name(), "deleted mirror pod");
                 Ok(true)
             }

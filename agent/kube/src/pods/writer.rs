@@ -165,7 +165,7 @@ impl Writer {
         };
         if may_be_deleted(&pod, report.finished) {
             match self.client.delete_now(&path, pod.uid().as_str()).await {
-                Ok(_) => {
+                Ok(()) => {
                     tracing::info!(pod = %pod.full_name(), "deleted the pod from the API server")
                 }
                 // The pod is already gone, or another pod has its name.
