@@ -11,7 +11,6 @@
 //! An invalid request is answered with `{"error": "…"}`. After a line that is too long, the proxy also closes the connection.
 
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
 };
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::accept;
 use super::fault::Fault;
 use super::rules::{RuleState, Rules};
+use super::{accept, bind};
 
 /// The maximum length of a request line, with its newline.
 const MAX_LINE: usize = 64 << 10;
@@ -103,8 +102,7 @@ impl Control {
     /// # Errors
     /// Binding failed.
     pub fn listen(path: &Path, rules: &Rules) -> io::Result<Self> {
-        let listener = UnixListener::bind(path)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let listener = bind(path)?;
         let shutdown = CancellationToken::new();
         let rules = rules.clone();
         let accepting =
@@ -217,6 +215,10 @@ fn respond(request: &[u8], rules: &Rules) -> ControlResponse {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use tokio::net::UnixListener;
+
     use super::*;
 
     #[tokio::test]

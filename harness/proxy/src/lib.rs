@@ -37,7 +37,9 @@
 //! | `replay` | serves a recording without a runtime |
 //! | `lint` ◆ | errors of a recorded client |
 
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
@@ -87,8 +89,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens on the socket `listen` and forwards to the runtime's socket, which need not exist yet. The permissions of `listen`'s
-    /// directory decide who may connect; the runtime sees the proxy's user as its peer.
+    /// Listens on the socket `listen`, which is accessible only to its owner, and forwards to the runtime's socket, which need not
+    /// exist yet. The runtime sees the proxy's user as its peer.
     ///
     /// # Errors
     /// Binding failed.
@@ -110,7 +112,7 @@ impl Proxy {
     /// Binding failed.
     pub fn with_rules(listen: &Path, runtime: &Path, rules: RuleSet) -> io::Result<Self> {
         let rules = Rules::new(rules);
-        let listener = UnixListener::bind(listen)?;
+        let listener = bind(listen)?;
         let recording = Recording::new();
         let shutdown = CancellationToken::new();
         let (runtime, calls, of_calls) = (runtime.to_owned(), recording.clone(), rules.clone());
@@ -145,6 +147,13 @@ impl Drop for Proxy {
         // The socket may already be gone.
         let _ = std::fs::remove_file(&self.socket);
     }
+}
+
+/// Binds a socket that only its owner can connect to, whatever the umask is: the runtime trusts the proxy's user.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
 }
 
 /// Serves each connection in its own task, and numbers them from 1. All of them end when `shutdown` is cancelled.

@@ -17,7 +17,7 @@ use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost_reflect::DynamicMessage;
 use serde_json::Value;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_stream::StreamExt as _;
@@ -26,7 +26,6 @@ use tonic::Code;
 
 mod matching;
 
-use super::accept;
 use super::body::Forwarded;
 use super::fault::Status;
 use super::frames::{Frame, Frames};
@@ -34,6 +33,7 @@ use super::json;
 use super::record::code_of;
 use super::recorded::RecordedCall;
 use super::responses::{error_response, head, set_status};
+use super::{accept, bind};
 use matching::Recording;
 
 /// A recording served on a unix socket. Dropping it closes all connections and removes the socket.
@@ -106,7 +106,7 @@ impl Replay {
             is_timed,
             mismatches: sender,
         });
-        let listener = UnixListener::bind(listen)
+        let listener = bind(listen)
             .map_err(|source| ReplayError::Listen { path: listen.to_owned(), source })?;
         let shutdown = CancellationToken::new();
         let serving = accept(listener, shutdown.clone(), move |stream, _| {

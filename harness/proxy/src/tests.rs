@@ -1,4 +1,6 @@
 //! Tests of rules: what a client receives through the proxy, and what the runtime receives.
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,7 @@ use rstest::rstest;
 use tonic::Code;
 
 use super::frames::Frame;
+use super::{Proxy, Replay};
 
 mod ends;
 mod writes;
@@ -328,4 +331,16 @@ async fn ended_calls_are_handed_out_once() {
     }
     assert_eq!(calls.len(), 3);
     assert!(ends.proxy.recording().calls().is_empty());
+}
+
+#[tokio::test]
+async fn sockets_are_accessible_only_to_their_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let (listen, replay) = (directory.path().join("p"), directory.path().join("r"));
+    let _proxy = Proxy::start(&listen, Path::new("/nowhere/s")).unwrap();
+    let _replay = Replay::start(&replay, Vec::new(), false).unwrap();
+    for socket in [listen, replay] {
+        let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", socket.display());
+    }
 }
