@@ -37,6 +37,8 @@
 //! - No event is trusted: it is a hint to inspect a pod; listings are authoritative.
 //! - No termination is revoked, and the latest update of a pod wins.
 //! - No decision reads a clock: time is an argument ([`clock::Clock`]).
+//! - No part of the agent ends in silence: a panic of a task ends the agent ([`Agent::failed`]), unless the task's owner repeats
+//!   the work or reports an error.
 //! - Other users of the host cannot enter a pod's directory (its mode is 0700 before it gets content).
 //!
 //! Decisions follow Kubernetes 1.36: `tests/traces` replays recorded scenarios of a kubelet.
@@ -265,6 +267,17 @@ pub struct NodeParts {
     pub logind: Option<Arc<dyn Logind>>,
     /// Prepares the devices of ResourceClaims; `None`: pods with claims are rejected.
     pub claims: Option<Arc<dyn ClaimManager>>,
+}
+
+/// Why an agent cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AgentError {
+    /// The cluster rejects the node, for this reason.
+    #[error("{0}")]
+    Refused(String),
+    /// One of its tasks panicked. Without the task, the agent would do only a part of its work.
+    #[error("the agent has a bug and must be restarted: {0}")]
+    Panicked(String),
 }
 
 /// A running agent. Dropping it ends its tasks, as [`Agent::stop`] does; pods keep running.
@@ -635,13 +648,34 @@ impl Agent {
         self.tasks.spawn(tasks::boxed(publish));
     }
 
-    /// Waits until the cluster rejects the node, and returns the reason. Cancel-safe.
-    pub async fn refused(&self) -> String {
+    /// Waits until the agent cannot go on, and returns the reason. The caller stops the agent then. Cancel-safe.
+    ///
+    /// A kubelet ends when one of its goroutines panics, too. Workers of pods, probes, and operations of volumes and claims do not
+    /// end the agent.
+    ///
+    /// Source: Kubernetes 1.36, staging/src/k8s.io/apimachinery/pkg/util/runtime/runtime.go HandleCrash.
+    pub async fn failed(&mut self) -> AgentError {
         let mut refusal = self.refusal.clone();
-        match refusal.wait_for(Option::is_some).await.map(|why| why.clone()) {
-            Ok(Some(why)) => why,
-            // The agent has ended.
-            Ok(None) | Err(_) => std::future::pending().await,
+        let refused = async {
+            match refusal.wait_for(Option::is_some).await.map(|why| why.clone()) {
+                Ok(Some(why)) => why,
+                // The task has ended.
+                Ok(None) | Err(_) => std::future::pending().await,
+            }
+        };
+        let panicked = async {
+            while let Some(ended) = self.tasks.join_next().await {
+                if let Err(error) = ended
+                    && error.is_panic()
+                {
+                    return error.to_string();
+                }
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            why = refused => AgentError::Refused(why),
+            error = panicked => AgentError::Panicked(error),
         }
     }
 

@@ -158,6 +158,8 @@ pub(crate) async fn run(
                 sync_loop.sources_were_ready = sync_loop.sources_are_ready();
             }
             Some(ended) = sync_loop.tasks.join_next_with_id() => sync_loop.worker_ended(ended),
+            // Without a reader, the pods of its source would never change again.
+            Some(ended) = readers.join_next() => { tasks::output(ended); }
             Ok(()) = runtime.changed() => {
                 let listed = runtime.borrow_and_update().clone();
                 if let Some(listed) = listed {

@@ -409,9 +409,7 @@ impl Cluster for ClusterNode {
         };
         let ended = async {
             while let Some(ended) = tasks.join_next().await {
-                if let Err(error) = ended {
-                    tracing::error!(%error, "a task of the node panicked");
-                }
+                tasks::output(ended);
             }
         };
         tokio::select! {

@@ -220,6 +220,10 @@ impl NodeManagers {
     }
 
     /// Serves device plugins and the pod resources API. Never returns; call it once.
+    ///
+    /// # Panics
+    ///
+    /// If one of its tasks panics.
     pub async fn serve(&self, agent: AgentView) {
         let mut tasks = JoinSet::new();
         let registrations = &self.0.registrations;
@@ -232,9 +236,7 @@ impl NodeManagers {
         }
         tasks.spawn(tasks::boxed(pod_resources::serve(self.clone(), agent)));
         while let Some(ended) = tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "a task of the managers panicked");
-            }
+            tasks::output(ended);
         }
         std::future::pending().await
     }

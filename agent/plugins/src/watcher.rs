@@ -117,7 +117,9 @@ impl PluginWatcher {
             let wake_at = self.retry_at().map_or(rescan_at, |at| at.min(rescan_at));
             tokio::select! {
                 () = tokio::time::sleep_until(wake_at) => {}
-                Some(Ok(done)) = self.registrations.join_next() => self.registered(done).await,
+                Some(ended) = self.registrations.join_next() => if let Some(done) = tasks::output(ended) {
+                    self.registered(done).await;
+                },
                 event = next(&mut watch) => if event.is_none() {
                     watch = None;
                 }

@@ -152,7 +152,10 @@ pub(crate) async fn run(
                 None => return,
             },
             Some(event) = stream.recv() => pleg.stream_event(event),
-            Some(Ok(work)) = pleg.work.join_next() => pleg.completed(work),
+            Some(work) = pleg.work.join_next() => if let Some(work) = tasks::output(work) {
+                pleg.completed(work);
+            },
+            Some(ended) = streams.join_next() => { tasks::output(ended); }
             () = tokio::time::sleep_until(pleg.next_relist), if !pleg.listing => pleg.relist(),
             () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
                 pleg.inspect_due();

@@ -163,7 +163,9 @@ impl SyncLoop {
     /// collection retries failures.
     fn collect_evicted(&mut self, listed: &RuntimeListing) {
         let removals = &mut self.garbage.of_evicted;
-        while removals.try_join_next().is_some() {}
+        while let Some(ended) = removals.try_join_next() {
+            tasks::output(ended);
+        }
         if !removals.is_empty() {
             return;
         }
@@ -192,7 +194,7 @@ impl SyncLoop {
     /// drivers unmount their own, and the next housekeeping retries.
     async fn remove_orphaned_dirs(&mut self, listed: &RuntimeListing) {
         while let Some(done) = self.garbage.unmounts.try_join_next() {
-            if let Ok(name) = done {
+            if let Some(name) = tasks::output(done) {
                 self.garbage.unmounting.remove(&name);
             }
         }

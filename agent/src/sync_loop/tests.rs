@@ -194,7 +194,14 @@ impl Scene {
     /// Starts an agent with this client of the runtime.
     fn start_agent_on(&mut self, cri: Arc<dyn Cri>) {
         let (source, pods) = source::fixed();
-        let parts = Parts {
+        let parts = Parts { sources: vec![Box::new(source)], ..self.parts(cri) };
+        self.agent = Some(crate::start(self.config(), parts));
+        self.pods = Some(pods);
+    }
+
+    /// The parts of an agent with this client of the runtime, and without sources.
+    fn parts(&mut self, cri: Arc<dyn Cri>) -> Parts {
+        Parts {
             cluster: Arc::new(Standalone::new(Arc::clone(&self.objects))),
             cri,
             clock: Arc::clone(&self.clock),
@@ -207,11 +214,9 @@ impl Scene {
                 logind: self.logind.clone().map(|it| Arc::new(it) as Arc<dyn Logind>),
                 claims: self.claims.clone(),
             },
-            sources: vec![Box::new(source)],
+            sources: Vec::new(),
             drivers: self.drivers.clone(),
-        };
-        self.agent = Some(crate::start(self.config(), parts));
-        self.pods = Some(pods);
+        }
     }
 
     async fn stop_agent(&mut self) {

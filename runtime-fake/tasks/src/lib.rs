@@ -9,7 +9,7 @@
 use std::pin::Pin;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 /// A boxed future.
 pub type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -43,11 +43,22 @@ pub fn spawn_blocking<T: Send + 'static>(
 /// Runs `work`, which may take long, on tokio's blocking pool: the caller can stop waiting for it. A panic is resumed in the
 /// caller. If the runtime ends before the work begins, the future never completes, and is dropped with the runtime.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match spawn_blocking(work).await {
-        Ok(done) => done,
+    match output(spawn_blocking(work).await) {
+        Some(done) => done,
+        None => std::future::pending().await,
+    }
+}
+
+/// The output of a task that has ended; `None` if it was aborted.
+///
+/// # Panics
+/// Resumes the task's panic, if it ended with one: what depends on the task must not go on without it.
+pub fn output<T>(ended: Result<T, JoinError>) -> Option<T> {
+    match ended {
+        Ok(output) => Some(output),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => std::future::pending().await,
+            Err(_) => None,
         },
     }
 }
@@ -70,6 +81,18 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
+
+    #[tokio::test]
+    async fn output_of_a_task_resumes_its_panic() {
+        assert_eq!(output(spawn(async { 1 }).await), Some(1));
+        let aborted = spawn(std::future::pending::<()>());
+        aborted.abort();
+        assert_eq!(output(aborted.await), None);
+        let panicking = spawn(async { panic!("on purpose") });
+        let joining = spawn(async move { output::<()>(panicking.await) });
+        let error = joining.await.unwrap_err();
+        assert!(error.is_panic() && error.to_string().contains("on purpose"), "{error}");
+    }
 
     #[test]
     fn blocking_work_is_awaited_when_runtime_shuts_down() {

@@ -366,6 +366,8 @@ impl Objects {
                     // The caller may have timed out.
                     let _ = reply.send(self.read(objects));
                 }
+                // Most of them were aborted.
+                Some(ended) = self.tasks.join_next() => { tasks::output(ended); }
                 _ = idle_checks.tick() => self.stop_idle(),
             }
         }
@@ -410,7 +412,6 @@ impl Objects {
                 changed = true;
             }
         }
-        while self.tasks.try_join_next().is_some() {}
         if changed {
             self.publish();
         }

@@ -86,7 +86,7 @@ pub(crate) async fn serve(registrar: Registrar, registrations: Registrations) {
                     }
                 }
             },
-            Some(_) = tasks.join_next() => {}
+            Some(ended) = tasks.join_next() => { tasks::output(ended); }
         }
     }
 }

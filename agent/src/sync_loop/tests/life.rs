@@ -1,8 +1,13 @@
 //! The life of single pods: start, exit, update, removal.
 
+use async_trait::async_trait;
 use k8s_openapi::api::core::v1::ContainerState;
+use rstest::rstest;
 
 use super::*;
+use crate::AgentError;
+use crate::cluster::{Cluster, Outputs};
+use crate::source::PodSource;
 
 #[tokio::test(start_paused = true)]
 async fn init_containers_run_in_order_before_apps() {
@@ -270,4 +275,49 @@ async fn work_for_each_pod_is_constant() {
     assert!(started.1 <= 13 * pods, "{} calls", started.1);
     assert!(ended.1 <= 13 * pods, "{} calls", ended.1);
     scene.assert_clean();
+}
+
+/// A source and a cluster whose tasks panic.
+struct Panicking;
+
+#[async_trait]
+impl PodSource for Panicking {
+    fn name(&self) -> String {
+        "panicking".to_owned()
+    }
+
+    async fn next(&mut self) -> Option<Arc<[Pod]>> {
+        panic!("on purpose")
+    }
+}
+
+#[async_trait]
+impl Cluster for Panicking {
+    fn name(&self) -> String {
+        "panicking".to_owned()
+    }
+
+    fn objects(&self) -> Arc<ObjectStore> {
+        Arc::default()
+    }
+
+    async fn record(&self, _agent: Outputs) -> String {
+        panic!("on purpose")
+    }
+}
+
+#[rstest]
+#[case::of_a_source(|parts: &mut Parts| parts.sources.push(Box::new(Panicking)))]
+#[case::of_the_cluster(|parts: &mut Parts| { parts.cluster = Arc::new(Panicking); })]
+#[tokio::test(start_paused = true)]
+async fn panic_is_a_failure_of_the_agent(#[case] change: fn(&mut Parts)) {
+    let mut scene = Scene::without_agent(seconds(10));
+    let cri = Arc::new(scene.fake.clone());
+    let mut parts = scene.parts(cri);
+    change(&mut parts);
+    let mut agent = crate::start(scene.config(), parts);
+    let failed = tokio::time::timeout(seconds(7200), agent.failed()).await;
+    let Ok(AgentError::Panicked(problem)) = &failed else { panic!("{failed:?}") };
+    assert!(problem.contains("on purpose"), "{problem}");
+    agent.stop().await;
 }

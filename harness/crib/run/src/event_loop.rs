@@ -193,6 +193,10 @@ impl Loop {
                     self.printer.note(problem);
                     return Event::RuntimeEnded;
                 }
+                error = self.agent.failed() => {
+                    self.printer.note(error.to_string());
+                    return Event::RuntimeEnded;
+                }
                 Some(transition) = self.transitions.recv() => {
                     let transition = with_cause_of_removal(transition, self.hub.deleted());
                     self.printer.print(Print::Transition(transition));

@@ -35,7 +35,7 @@ pub(crate) enum Event {
     TimedOut,
     /// The pods have exceeded their grace periods.
     Overdue,
-    /// The runtime's process exited.
+    /// The runtime's process exited, or the agent cannot go on.
     RuntimeEnded,
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use agent::machine::Machine as _;
 use agent::objects::directory::ObjectsDirectory;
 use agent::objects::{ObjectMap, ObjectStore};
 use agent::storage::drivers::VolumeDrivers;
-use agent::{AgentView, Features};
+use agent::{AgentError, AgentView, Features};
 use crib_base::args::{LogFormat, UnixEndpoint};
 use crib_base::dirs::default_dir;
 use crib_base::exit::Exit;
@@ -132,7 +133,7 @@ impl Start {
         let tokio = event_loop(&mut Builder::new_current_thread(), 6)?;
         limits::serve_on();
         let serving = Serving { endpoint, settings: &settings, file: &file, watchdog, own_cgroup };
-        let ended = tokio.block_on(async {
+        let serve = async {
             let contended = async {
                 match &held {
                     Some(held) => held.contended().await,
@@ -140,9 +141,14 @@ impl Start {
                 }
             };
             serving.serve(config, objects, sources, shutdown, contended).await
-        });
-        // A blocking task that hangs, for example in a volume, must not delay the end of the command.
+        };
+        let ended = catch_unwind(AssertUnwindSafe(|| tokio.block_on(serve)));
+        // A blocking task that hangs, for example in a volume, must not delay the end of the command, not even after a panic.
         tokio.shutdown_background();
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(panic) => resume_unwind(panic),
+        };
         if let Err(error) = volumes_in_memory::remove_if_empty(&root_dir) {
             tracing::warn!(%error, "failed to remove the directory of volumes in memory");
         }
@@ -373,7 +379,7 @@ impl Serving<'_> {
             sources,
             drivers: volume_drivers.clone(),
         };
-        let agent = agent::start(config, parts);
+        let mut agent = agent::start(config, parts);
         let view = agent.view();
         let gates = file.gates();
         let node_api = NodeApi::new(&config_shown, &gates, agent.view(), Arc::clone(&cri));
@@ -388,21 +394,30 @@ impl Serving<'_> {
             }
             () = self.watchdog.feed(|| view.health(), systemd::notify) => Ok(Exit::Success),
             () = node_api.measure_starts() => Ok(Exit::Success),
-            () = managers.serve(agent.view()) => Ok(Exit::Success),
+            () = managers.serve(view.clone()) => Ok(Exit::Success),
             () = sockets.serve(Arc::clone(&node_api)) => Ok(Exit::Success),
             () = serve_node(server, reviews.as_ref(), &node_api) => Ok(Exit::Success),
-            why = agent.refused() => Err(why),
+            error = agent.failed() => Err(error),
             () = serve_services(services) => Ok(Exit::Success),
             () = drive(drivers) => Ok(Exit::Success),
-            () = release_claims(claims, agent.view()) => Ok(Exit::Success),
+            () = release_claims(claims, view.clone()) => Ok(Exit::Success),
             () = plugins.run() => Ok(Exit::Success),
             () = process::maintain_cgroup(file, self.own_cgroup.clone()) => Ok(Exit::Success),
             () = heap::trim_periodically() => Ok(Exit::Success),
         };
+        let exit = match &ended {
+            // A supervisor such as systemd restarts the command.
+            Err(AgentError::Panicked(_)) => Exit::Failed,
+            Ok(_) | Err(AgentError::Refused(_)) => Exit::BadInput,
+        };
+        let ended = error_to_exit(ended, exit);
+        if ended.is_err() {
+            shutdown::within(SHUTDOWN_LIMIT);
+        }
         systemd::notify("STOPPING=1");
         tracing::info!("stopping; the pods keep running");
         agent.stop().await;
-        message_to_exit(ended, Exit::BadInput)
+        ended
     }
 
     /// The effective configuration: the file with the values of flags and of the machine, except fields that the agent's own
