@@ -13,7 +13,7 @@ use fetch::Url;
 use http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, USER_AGENT};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Empty};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout_at};
@@ -49,12 +49,45 @@ pub async fn send(
     timeout: Option<Duration>,
 ) -> Result<HttpAnswer, HttpError> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let (response, mut driver) = respond(dialer, request, deadline).await?;
+    let status = response.status().as_u16();
+    let text =
+        "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
+    let body = before(deadline, driven(&mut driver, body(response.into_body())))
+        .await
+        .unwrap_or_else(|| Err(HttpError::Body(text.to_owned())))?;
+    Ok(HttpAnswer { status, body })
+}
+
+/// Sends a request of a lifecycle hook, and follows redirects as [`send`] does. Any response is a success. The first 10 KiB of its
+/// body are read and discarded without a time limit, unless the server announces a longer body.
+///
+/// Source: Kubernetes 1.36, pkg/kubelet/lifecycle/handlers.go discardHTTPRespBody.
+///
+/// # Errors
+///
+/// If there is no response.
+pub async fn send_hook(dialer: &dyn Dialer, request: &HttpRequest) -> Result<(), HttpError> {
+    let (response, mut driver) = respond(dialer, request, None).await?;
+    let length = response.body().size_hint().exact().map(usize::try_from);
+    if length.is_none_or(|length| length.is_ok_and(|length| length <= MAX_BODY)) {
+        let _ = driven(&mut driver, body(response.into_body())).await;
+    }
+    Ok(())
+}
+
+/// Sends a request, follows redirects, and reads the response up to the end of the headers.
+async fn respond(
+    dialer: &dyn Dialer,
+    request: &HttpRequest,
+    deadline: Option<Instant>,
+) -> Result<Answered, HttpError> {
     let mut hop = request.clone();
     let mut hops = 1;
     loop {
         let url = hop.url.redacted();
         let failed = |problem| HttpError::Get { url: url.clone(), problem };
-        let (response, mut driver) = before(deadline, exchange(dialer, &hop))
+        let (response, driver) = before(deadline, exchange(dialer, &hop))
             .await
             .unwrap_or(Err(Problem::Timeout))
             .map_err(failed)?;
@@ -64,14 +97,7 @@ pub async fn send(
                 let problem = Problem::Redirects;
                 return Err(HttpError::Get { url, problem });
             }
-            Follow::Stop => {
-                let status = response.status().as_u16();
-                let text = "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
-                let body = before(deadline, driven(&mut driver, body(response.into_body())))
-                    .await
-                    .unwrap_or_else(|| Err(HttpError::Body(text.to_owned())))?;
-                return Ok(HttpAnswer { status, body });
-            }
+            Follow::Stop => return Ok((response, driver)),
         }
         hops += 1;
     }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler};
 
 use crate::checks::dialer::Dialer;
 use crate::checks::http_action::{self, HttpRequest, Purpose};
-use crate::checks::http_client::{self, HttpError};
+use crate::checks::http_client;
 use crate::observed::ContainerId;
 use crate::reporting::events::EventReason;
 use crate::reporting::measures::{Counted, Measures};
@@ -102,11 +102,11 @@ async fn request(
         None => return Err("failed to find networking container".to_owned()),
     };
     let first = build(container, action, host)?;
-    match send(dialer, &first).await {
+    match http_client::send_hook(dialer, &first).await {
         Ok(()) => Ok(Answered::AsRequested),
         Err(error) if error.is_plain_http() => {
             let second = build(container, &in_plain_http(action), host)?;
-            match send(dialer, &second).await {
+            match http_client::send_hook(dialer, &second).await {
                 Ok(()) => Ok(Answered::InPlainHttp(first.url.authority())),
                 Err(_) => Err(error.to_string()),
             }
@@ -119,14 +119,6 @@ fn build(container: &Container, action: &HTTPGetAction, host: &str) -> Result<Ht
     let ports = container.ports.as_deref().unwrap_or_default();
     http_action::http_request(action, ports, host, Purpose::Lifecycle)
         .map_err(|error| error.to_string())
-}
-
-async fn send(dialer: &dyn Dialer, request: &HttpRequest) -> Result<(), HttpError> {
-    match http_client::send(dialer, request, None).await {
-        // The kubelet does not read the body.
-        Ok(_) | Err(HttpError::Body(_)) => Ok(()),
-        Err(error @ HttpError::Get { .. }) => Err(error),
-    }
 }
 
 /// The action without TLS, and without the credentials that TLS would protect.

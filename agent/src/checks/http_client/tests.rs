@@ -3,6 +3,7 @@
 
 use k8s_openapi::api::core::v1::{HTTPGetAction, HTTPHeader};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
@@ -120,6 +121,35 @@ async fn body_is_cut_at_10_kib() {
     let long = format!("HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n{}", "x".repeat(20000));
     let (port, _requests) = server(vec![long]).await;
     assert_eq!(sent(&request(port, "/", &[])).await.unwrap().body.len(), 10 * 1024);
+}
+
+#[rstest]
+#[case::announced_as_long("Content-Length: 10241\r\n", 0, false)]
+#[case::longer_than_10_kib("", MAX_BODY, false)]
+#[case::incomplete("Content-Length: 2\r\n", 0, true)]
+#[tokio::test]
+async fn hook_does_not_wait_for_long_bodies(
+    #[case] header: &str,
+    #[case] sent: usize,
+    #[case] closes: bool,
+) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let answer = format!("HTTP/1.1 200 OK\r\n{header}\r\n{}", "x".repeat(sent));
+    let serve = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_head(&mut stream).await;
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        if !closes {
+            // Until the client closes the connection.
+            let _ = stream.read(&mut [0; 1]).await;
+        }
+    });
+    let request = request(port, "/", &[]);
+    let answered =
+        tokio::time::timeout(Duration::from_secs(60), send_hook(&SystemDialer, &request));
+    assert!(answered.await.unwrap().is_ok());
+    serve.await.unwrap();
 }
 
 #[tokio::test]
