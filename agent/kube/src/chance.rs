@@ -43,6 +43,7 @@ mod tests {
         let jittered: Vec<Duration> = (0..100).map(|_| jittered(second, 0.04)).collect();
         assert!(jittered.iter().all(|wait| *wait >= second && *wait < second.mul_f64(1.04)));
     }
+
     #[test]
     fn uuids_differ_and_have_version_4() {
         let (first, second) = (uuid(), uuid());

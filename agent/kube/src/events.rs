@@ -284,6 +284,7 @@ mod tests {
         let expected = json!({"apiVersion": "v1", "kind": "Node", "name": "n1"});
         assert_eq!(object["involvedObject"], expected);
     }
+
     #[test]
     fn event_of_a_long_named_object_has_a_uuid() {
         let at = Timestamp::from_nanosecond(255).unwrap();

@@ -29,8 +29,8 @@ Examples:
 
 In the second example, 5432 means 5432:5432, and :80 forwards a free local port to port 80. Prints a line for each \
 local address as soon as crib listens on it. REMOTE is a port's number or, in a pod of `crib run`, its name. For svc/web, \
-REMOTE is a port of the Service. For objects such as deploy/web, crib selects a running pod for each new connection, \
-so forwarding continues when pods are replaced."))]
+REMOTE is a port of the Service. Each new connection to an object such as deploy/web goes to one of its running pods, so \
+forwarding continues when pods are replaced."))]
 pub(crate) struct PortForwardArgs {
     /// Pod: id, id prefix, name or pod/web; or an object that has pods: deploy/web, svc/web
     #[arg(add = completion::pods())]
