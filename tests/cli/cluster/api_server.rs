@@ -65,15 +65,15 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// Creates an unavailable server. Its port is reserved.
+    /// Creates an unavailable server.
     pub(crate) fn away() -> Self {
         let shared = Shared {
             store: Store::with_history(1, HISTORY),
             faults: Mutex::default(),
             requests: Mutex::default(),
         };
-        // Clients of a bound socket that does not listen are refused, and the port stays reserved.
-        let at = listener((Ipv4Addr::LOCALHOST, 0).into()).local_addr().unwrap();
+        // No program that binds to port 0 gets this port while the server is away.
+        let at = (Ipv4Addr::LOCALHOST, harness::ports::free().unwrap()).into();
         Self { shared: Arc::new(shared), at, serving: None }
     }
 
