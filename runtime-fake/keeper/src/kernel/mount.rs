@@ -19,7 +19,7 @@ use rustix::{
 
 use crate::kernel::failure::{Context as _, Step};
 use crate::kernel::secure_join::Root;
-use crate::kernel::sys::{set_propagation, set_read_only, unshare};
+use crate::kernel::sys::{add_attributes, set_propagation, unshare};
 
 /// Makes an empty root for this process, which must be in a new mount namespace.
 pub(crate) fn enter_nothing() -> Step {
@@ -64,11 +64,11 @@ pub(crate) fn clone_private(path: &Path, recursive: bool) -> Result<OwnedFd, Err
     Ok(tree)
 }
 
-/// A read-only clone of a device of the host. Writes still reach the device, but nobody can change its mode or owner through this
+/// A read-only clone of a device of the host, without propagation. Writes still reach the device, but nobody can change its mode or owner through this
 /// mount: root of a container may be the owner of the host's file.
 pub(crate) fn clone_device(path: &Path) -> Result<OwnedFd, Errno> {
-    let tree = clone_private(path, false)?;
-    set_read_only(tree.as_fd(), false).map_err(errno)?;
+    let tree = clone_tree(path, false)?;
+    add_attributes(tree.as_fd(), libc::MOUNT_ATTR_RDONLY, libc::MS_PRIVATE).map_err(errno)?;
     Ok(tree)
 }
 
