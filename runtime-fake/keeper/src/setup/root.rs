@@ -297,8 +297,8 @@ fn own_directory(root: &Root, name: &str) -> Step<OwnedFd> {
 }
 
 fn protect(plan: &LaunchPlan, root: &Root) -> Step {
-    // One file system for all masked directories: another mount of it costs a fraction of a new one.
-    let mut nothing: Option<OwnedFd> = None;
+    // One mount for all masked directories, and one for all masked files: a clone of it costs a fraction of a new one.
+    let (mut nothing, mut null): (Option<OwnedFd>, Option<OwnedFd>) = (None, None);
     for path in &plan.masked_paths {
         let what = format!("mask {path}");
         let Some(target) = root.existing(Path::new(path)).context(&what)? else {
@@ -306,20 +306,19 @@ fn protect(plan: &LaunchPlan, root: &Root) -> Step {
         };
         let directory = FileType::from_raw_mode(rustix::fs::fstat(&target).context(&what)?.st_mode)
             == FileType::Directory;
-        let empty = match &nothing {
-            _ if !directory => clone_null(),
-            Some(nothing) => clone_mount(nothing.as_fd(), false),
-            None => new_mount(
+        let first = if directory { &mut nothing } else { &mut null };
+        let empty = match &*first {
+            Some(first) => clone_mount(first.as_fd(), false),
+            None if directory => new_mount(
                 "tmpfs",
                 &[("mode", "0555"), ("size", "0")],
                 MountAttrFlags::MOUNT_ATTR_RDONLY,
             ),
+            None => clone_null(),
         };
         let empty = empty.context(&what)?;
         attach(empty.as_fd(), target.as_fd()).context(&what)?;
-        if directory {
-            nothing.get_or_insert(empty);
-        }
+        first.get_or_insert(empty);
     }
     for path in &plan.readonly_paths {
         let what = format!("make {path} read-only");
