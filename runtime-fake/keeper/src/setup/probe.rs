@@ -11,7 +11,7 @@ use rustix::{
 
 use crate::contract::plan::IsolationMode;
 use crate::kernel::failure::{Context as _, Failure, FailureKind, Step, plain};
-use crate::kernel::mount::{attach, clone_tree, in_namespace, new_mount, open_dir, pivot};
+use crate::kernel::mount::{attach, clone_null, in_namespace, new_mount, open_dir, pivot};
 use crate::kernel::secure_join::Root;
 use crate::kernel::sys::{die_with_parent, hide, set_read_only, unshare};
 use crate::setup::process;
@@ -93,7 +93,7 @@ fn enter_root(isolation: IsolationMode) -> Step {
         devices::bind(&root)?;
     } else {
         // As for masked files.
-        clone_tree(Path::new("/dev/null"), false).context("share the host's /dev/null")?;
+        clone_null().context("share the host's /dev/null")?;
     }
     set_read_only(root.fd(), false).context("make a mount read-only")?;
     pivot(root.fd())
