@@ -199,18 +199,25 @@ async fn container_cannot_change_dev_null_of_the_host_through_masks() {
     assert_eq!(seen, "character special file\nwritten\ndone\n");
 }
 
-/// A rootless container's default devices are the host's, which its root owns if root started the runtime.
+/// A rootless container's devices are the host's, which its root owns if root started the runtime.
 #[tokio::test]
 async fn rootless_container_of_root_cannot_change_devices_of_the_host() {
     harness::needs!(Root, UserNamespaces);
     let (_runtime, pod) = pod_of(Runtime::with().isolation("rootless")).await;
     // The modes that they have already, for the case that the change succeeds.
-    let script = "for d in null zero full random urandom; do
+    let script = "for d in null zero full random urandom requested; do
             mode=$(stat -c %a /dev/$d) && chmod $mode /dev/$d && echo changed $d
         done
-        echo x > /dev/null && echo written; head -c 1 /dev/zero | wc -c";
-    let seen = pod.output(pod.script("c", script)).await.unwrap();
-    assert_eq!(seen, "written\n1\n");
+        echo x > /dev/null && echo written; head -c 1 /dev/zero | wc -c
+        echo x > /dev/requested && echo written; head -c 1 /dev/requested | wc -c";
+    let mut config = pod.script("c", script);
+    config.devices = vec![v1::Device {
+        host_path: "/dev/zero".to_owned(),
+        container_path: "/dev/requested".to_owned(),
+        permissions: "rw".to_owned(),
+    }];
+    let seen = pod.output(config).await.unwrap();
+    assert_eq!(seen, "written\n1\nwritten\n1\n");
 }
 
 /// A container could get a descriptor of the program that all keepers run (CVE-2019-5736).

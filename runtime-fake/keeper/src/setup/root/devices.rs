@@ -13,7 +13,7 @@ use rustix::{
 use crate::contract::host;
 use crate::contract::plan::{DeviceKind, DevicePlan, IsolationMode};
 use crate::kernel::failure::{Context as _, Step};
-use crate::kernel::mount::{attach, clone_device, clone_private};
+use crate::kernel::mount::{attach, clone_device};
 use crate::kernel::secure_join::Root;
 
 /// The default devices of a container.
@@ -136,7 +136,7 @@ fn make(isolation: IsolationMode, root: &Root, device: &DevicePlan) -> Step {
 }
 
 fn mount(root: &Root, device: &DevicePlan) -> Step {
-    let tree = clone_private(&device.host, false)
+    let tree = clone_device(&device.host)
         .context(format_args!("share the host's {}", device.host.display()))?;
     attach(tree.as_fd(), root.file(&device.path)?.as_fd())
         .context(format_args!("mount {}", device.path.display()))
