@@ -84,8 +84,9 @@ impl Rows<'_> {
     fn print(&mut self, found: &[Found<'_>]) -> Result<(), CallError> {
         let mut rows = Vec::new();
         let with_headings = self.is_first && !self.args.table.no_headers && !found.is_empty();
+        let format = self.args.format();
         for found in found {
-            match &self.args.format() {
+            match &format {
                 None | Some(OutputFormat::Wide) => {
                     rows.extend(
                         with_headings.then(|| self.layout.headings()).filter(|_| rows.is_empty()),
