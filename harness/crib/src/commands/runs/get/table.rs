@@ -123,7 +123,7 @@ pub(super) fn tables(
         }
         let several_runs = of_kind.iter().any(|found| !std::ptr::eq(found.run, *first));
         let layout = args.layout(resource, all_namespaces, wide, several_runs);
-        let layout = Layout { with_kind: several_kinds || args.show_kind, ..layout };
+        let layout = Layout { with_kind: several_kinds || layout.with_kind, ..layout };
         let headings = layout.headings();
         let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
         let mut table = args.columns(&headings);
