@@ -64,8 +64,8 @@ pub(crate) fn clone_private(path: &Path, recursive: bool) -> Result<OwnedFd, Err
     Ok(tree)
 }
 
-/// A read-only clone of a device of the host, without propagation. Writes still reach the device, but nobody can change its mode or owner through this
-/// mount: root of a container may be the owner of the host's file.
+/// A read-only clone of a device of the host, without propagation. Writes still reach the device, but nobody can change its mode or
+/// owner through this mount: root of a container may be the owner of the host's file.
 pub(crate) fn clone_device(path: &Path) -> Result<OwnedFd, Errno> {
     let tree = clone_tree(path, false)?;
     add_attributes(tree.as_fd(), libc::MOUNT_ATTR_RDONLY, libc::MS_PRIVATE).map_err(errno)?;
