@@ -10,7 +10,7 @@ use compact::Map;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::SyncLoop;
+use super::{SyncLoop, has_ended};
 use crate::Config;
 use crate::decide::resize::ResizeState;
 use crate::decide::resize::allocation::Allocation;
@@ -246,11 +246,17 @@ impl SyncLoop {
         let Some(decision) = self.decide(uid) else {
             return Outcome::Decided;
         };
-        let entry = self.entries.get(uid);
-        let Some(desired) = entry.and_then(|entry| entry.state.desired.clone()) else {
+        let Some(entry) = self.entries.get(uid) else {
             return Outcome::Decided;
         };
-        if let Decision::Preempting(victims, insufficient_resource) = &decision {
+        // No other pod is evicted for the resize of a pod that ends.
+        let ends = entry.evicted || has_ended(&self.reports.borrow(), uid);
+        let Some(desired) = entry.state.desired.clone() else {
+            return Outcome::Decided;
+        };
+        if let Decision::Preempting(victims, insufficient_resource) = &decision
+            && !ends
+        {
             self.evict_for(&desired, victims, insufficient_resource);
         }
         let Some(entry) = self.entries.get_mut(uid) else {
@@ -262,6 +268,7 @@ impl SyncLoop {
         let now = shared.clock.now();
         let pending = &mut granted.state.pending;
         let (event, outcome) = match decision {
+            Decision::Preempting(..) if ends => (None, Outcome::Decided),
             Decision::Preempting(..) => (None, Outcome::Preempting),
             Decision::Granted => {
                 if pending.as_ref().is_some_and(|before| before.reason == DEFERRED) {

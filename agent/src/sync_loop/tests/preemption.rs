@@ -84,6 +84,27 @@ async fn resize_of_a_critical_pod_is_granted_when_its_victim_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_pod_is_evicted_for_the_resize_of_a_pod_that_has_ended() {
+    let scene = Scene::new();
+    scene.fake.image("job", job(1, 0));
+    let cpus = crate::shared::online_cpus() * 1000;
+    let other = requesting("u1", "app", 0, &format!("{}m", cpus - 200));
+    let critical = |generation, cpu: &str| {
+        let pod = requesting("u2", "job", CRITICAL, cpu);
+        changed(&pod, |api| {
+            api.metadata.generation = Some(generation);
+            api.spec.get_or_insert_default().restart_policy = Some("Never".to_owned());
+        })
+    };
+    scene.want(&[other.clone(), critical(1, "100m")]);
+    scene.until_running("u1").await;
+    scene.until_finished("u2").await;
+    scene.want(&[other, critical(2, "300m")]);
+    scene.sleep(60).await;
+    assert_eq!(scene.status("u1").0, "Running");
+}
+
+#[tokio::test(start_paused = true)]
 async fn evicted_pod_that_exceeds_its_grace_period_is_reported() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
