@@ -15,8 +15,8 @@ use crate::node::Node;
 use crate::pod_spec::env;
 use crate::pod_spec::spec::{DeviceSpec, ImageSpec, MountSpec, Propagation};
 
-/// The length of a path that the kernel does not accept (PATH_MAX).
-const LONGEST_PATH: usize = 4096;
+/// The kernel accepts only shorter paths.
+const PATH_MAX: usize = 4096;
 
 /// A mounted volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub enum MountError {
         /// The variables.
         names: String,
     },
-    /// The subPathExpr expands to a text that is no path.
+    /// The subPathExpr expands to more than a path can have.
     #[error(transparent)]
     TooLong(#[from] env::TooLong),
     /// The subPath is not relative.
@@ -317,7 +317,7 @@ impl Planner<'_> {
 
     fn expanded(&self, expression: &str) -> Result<String, MountError> {
         let missing = std::cell::RefCell::new(Set::new());
-        let path = env::expand(expression, LONGEST_PATH, |name| {
+        let path = env::expand(expression, PATH_MAX, |name| {
             let value = self.envs.get(name).copied().unwrap_or_default();
             if value.is_empty() {
                 missing.borrow_mut().insert(name.to_owned());
