@@ -46,7 +46,7 @@ enum Changes {
     /// Not requested yet: only a reader that waits at the end of a log needs them, and a user may have few inotify instances.
     NotWatched,
     Watched(EventStream<Vec<u8>>),
-    /// The kernel provides none.
+    /// The kernel provides none, or there was no directory: the file is read each second.
     Unavailable,
 }
 
