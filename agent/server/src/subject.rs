@@ -22,7 +22,7 @@ pub(crate) struct User {
     pub(crate) extra: Map<String, Vec<String>>,
 }
 
-/// A certificate's subject names no user, although it has a common name or cannot be read.
+/// Why a certificate is rejected for its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SubjectError {
     #[error("its subject cannot be read")]
