@@ -27,3 +27,18 @@ pub use rate::Rate;
 pub(crate) use reflector::Key;
 pub use reflector::{Change, Reflector};
 pub use requests::{ApiClient, PatchKind};
+
+/// A client of a server of a test, without TLS.
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+pub(crate) fn plain_client(address: std::net::SocketAddr) -> ApiClient {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("config");
+    let config = format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         clusters: [{{name: k, cluster: {{server: 'http://{address}'}}}}]\n\
+         users: [{{name: u, user: {{token: t}}}}]\n"
+    );
+    std::fs::write(&kubeconfig, config).unwrap();
+    ApiClient::new(Connection::load(&kubeconfig).unwrap()).unwrap()
+}

@@ -252,7 +252,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::client::Connection;
+    use crate::client::plain_client;
 
     /// A client of a server that answers each request on its own connection with the next body.
     async fn client(bodies: &'static [&'static str]) -> ApiClient {
@@ -272,15 +272,7 @@ mod tests {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        let directory = tempfile::tempdir().unwrap();
-        let kubeconfig = directory.path().join("config");
-        let config = format!(
-            "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
-             clusters: [{{name: k, cluster: {{server: 'http://{address}'}}}}]\n\
-             users: [{{name: u, user: {{token: t}}}}]\n"
-        );
-        std::fs::write(&kubeconfig, config).unwrap();
-        ApiClient::new(Connection::load(&kubeconfig).unwrap()).unwrap()
+        plain_client(address)
     }
 
     #[tokio::test]

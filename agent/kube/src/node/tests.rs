@@ -17,7 +17,7 @@ use super::heartbeat::{HeartbeatState, try_updates};
 use super::lease::Lease;
 use super::startup::NodeStartup;
 use super::status::Facts;
-use crate::client::{ApiClient, Connection, Reflector};
+use crate::client::{ApiClient, Reflector, plain_client};
 
 /// How long a test waits.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -117,15 +117,7 @@ async fn start() -> (Arc<Server>, ApiClient) {
             tasks::spawn(async move { server.serve(stream).await });
         }
     });
-    let directory = tempfile::tempdir().unwrap();
-    let kubeconfig = directory.path().join("config");
-    let config = format!(
-        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
-         clusters: [{{name: k, cluster: {{server: 'http://{address}'}}}}]\n\
-         users: [{{name: u, user: {{token: t}}}}]\n"
-    );
-    std::fs::write(&kubeconfig, config).unwrap();
-    let client = ApiClient::new(Connection::load(&kubeconfig).unwrap()).unwrap();
+    let client = plain_client(address);
     let mut pods = Reflector::new(client.clone(), "/api/v1/pods");
     tasks::spawn(async move {
         loop {

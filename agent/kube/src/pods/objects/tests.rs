@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{advance, pause, resume};
 
 use super::*;
-use crate::client::Connection;
+use crate::client::plain_client;
 
 /// The timeout of a wait for a request.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -109,15 +109,7 @@ async fn start() -> (Registry, Requests) {
             tasks::spawn(serve(stream, notes.clone(), Arc::clone(&forbids)));
         }
     });
-    let directory = tempfile::tempdir().unwrap();
-    let kubeconfig = directory.path().join("config");
-    let config = format!(
-        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
-         clusters: [{{name: k, cluster: {{server: 'http://{address}'}}}}]\n\
-         users: [{{name: u, user: {{token: t}}}}]\n"
-    );
-    std::fs::write(&kubeconfig, config).unwrap();
-    let client = ApiClient::new(Connection::load(&kubeconfig).unwrap()).unwrap();
+    let client = plain_client(address);
     let others = ObjectMap::default();
     let objects = Objects::new(client, "n1", Arc::default(), others, Duration::ZERO);
     let registry = objects.registry();
