@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agent::cri::grpc::{ConnectError, connect};
 use clap::Args;
 use crib_base::args::UnixEndpoint;
 use crib_base::dirs::{default_dir, temp_dir};
@@ -223,6 +224,19 @@ fn group_here(group: Gid, isolation: Isolation) -> Result<Gid, String> {
     })
 }
 
+/// Waits until this daemon answers its own call. A daemon that recovers many pods, or starts on a slow machine, may take longer than
+/// clients wait.
+async fn first_answer<T>(
+    mut connect: impl AsyncFnMut() -> Result<T, ConnectError>,
+) -> Result<(), ConnectError> {
+    loop {
+        match connect().await {
+            Err(ConnectError::Silent { .. }) => tracing::info!("still starting"),
+            answer => return answer.map(drop),
+        }
+    }
+}
+
 async fn serve(
     config: Config,
     listener: std::os::unix::net::UnixListener,
@@ -239,8 +253,8 @@ async fn serve(
     let socket = endpoint.to_string();
     let ended = tokio::select! {
         ended = &mut serving => ended,
-        answer = agent::cri::grpc::connect(&socket) => match answer {
-            Ok(_) => {
+        answer = first_answer(|| connect(&socket)) => match answer {
+            Ok(()) => {
                 if writeln!(std::io::stdout(), "listening on {endpoint}").is_err() {
                     tracing::warn!("failed to write to standard output");
                 }
@@ -270,4 +284,26 @@ fn stop_at_end_of_stdin(shutdown: &CancellationToken, bound: Duration) {
         token.cancel();
         tracing::info!(cause = "standard input was closed", "ending");
     });
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn slow_start_is_awaited() {
+        let silent = || ConnectError::Silent { path: "/s".to_owned(), waited: Duration::ZERO };
+        let mut answers = vec![Ok(()), Err(silent()), Err(silent())];
+        first_answer(async || answers.pop().unwrap()).await.unwrap();
+        assert!(answers.is_empty());
+    }
+
+    #[tokio::test]
+    async fn failed_start_is_an_error() {
+        let refused = async || connect("unix:///nothing/listens").await;
+        let error = first_answer(refused).await.unwrap_err();
+        assert!(matches!(error, ConnectError::NotReachable { .. }), "{error}");
+    }
 }
