@@ -9,7 +9,8 @@
 #   CRIB_CLUSTER_LOGS  a directory for the logs of all programs
 #   CRIB_AS_KUBELET    if set, starts the agent as crib kubelet
 #   CRIB_GO_KUBELET    if set, the node is the kubelet of Kubernetes instead of the agent, on the same runtime
-#   CRIB_CONTAINERD    if set, the runtime is Debian's containerd; the image crib.local/host then has only the programs that the cases run
+#   CRIB_CONTAINERD    if set, the runtime is Debian's containerd, with an image crib.local/host of a few programs of this machine. Choose
+#                      cases: those of jobs and Deployments pull the image, and statistics and addresses differ
 #   CRIB_AUDIT         a file for the requests to the API server, as JSON lines
 
 bin=${CRIB_CLUSTER_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/crib/cluster-1.36.2}
@@ -41,10 +42,12 @@ finish() {
   for name in metrics-server agent2 runtime2 agent runtime registry kube-scheduler kube-controller-manager kube-apiserver etcd; do
     stop "$name"
   done
-  # Secrets of pods are on a tmpfs; a kubelet has one for each volume.
-  awk -v below="$work/" 'index($2, below) == 1 { print $2 }' /proc/self/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null ||
-    true
   [[ -z ${containerd:-} ]] || { kill "$containerd" && wait "$containerd"; } 2>/dev/null || true
+  # Secrets of pods are on a tmpfs; a kubelet has one for each volume. containerd leaves the mounts of running containers.
+  for name in "$work" ${containerd:+"$root"}; do
+    awk -v below="$name/" 'index($2, below) == 1 { print $2 }' /proc/self/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null ||
+      true
+  done
   rm -rf --one-file-system "$work" ${containerd:+"$root"}
   exit "$status"
 }
@@ -201,8 +204,8 @@ host_image() {
     [[ ! -L /$link ]] || { mkdir -p "$layer/usr/$link" && ln -s "usr/$link" "$layer/$link"; }
   done
   dpkg --listfiles bash coreutils dash debianutils libacl1 libattr1 libc6 libcrypt1 libgmp10 libpcre2-8-0 libselinux1 libtinfo6 perl-base |
-    grep -v '^/usr/share/' | while IFS= read -r file; do [[ -d $file ]] || printf '%s\n' "$file"; done |
-    sed -E 's,^/(bin|lib|lib64|sbin)/,/usr/\1/,' | tar --create --directory / --files-from - | tar --extract --directory "$layer"
+    grep '^/' | grep -v '^/usr/share/' | while IFS= read -r file; do [[ -d $file ]] || printf '%s\n' "${file#/}"; done |
+    sed -E 's,^(bin|lib|lib64|sbin)/,usr/\1/,' | tar --create --directory / --files-from - | tar --extract --directory "$layer"
   [[ -e $layer/usr/bin/sh ]] || ln -s dash "$layer/usr/bin/sh"
   tar --create --file "$work/layer.tar" --directory "$layer" .
   digest=$(sha256sum "$work/layer.tar" | cut -d' ' -f1)
