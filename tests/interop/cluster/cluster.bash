@@ -39,7 +39,7 @@ crib=${CRIB_BINARY:-$here/../../../target/debug/crib}
 endpoint=unix://$work/crib.sock
 finish() {
   local status=$? name
-  for name in metrics-server agent2 runtime2 agent runtime registry kube-scheduler kube-controller-manager kube-apiserver etcd; do
+  for name in metrics-server agent2 runtime2 registrar driver agent runtime registry kube-scheduler kube-controller-manager kube-apiserver etcd; do
     stop "$name"
   done
   [[ -z ${containerd:-} ]] || { kill "$containerd" && wait "$containerd"; } 2>/dev/null || true
@@ -229,3 +229,30 @@ start_node() {
 field() { k get "$1" -o "jsonpath={$2}"; }
 is() { [[ $(field "$1" "$2") == "$3" ]]; }
 has_no() { [[ -z $(k get "$1" --ignore-not-found -o name) ]]; }
+
+# run_cases [NAME…]: runs the functions case_NAME, or all of the script in their order, each in a subshell, and prints a line for
+# each: ok, or FAILED with the end of its output. Fails if one fails.
+run_cases() {
+  local cases=("$@") failed=0 name result
+  ((${#cases[@]})) || mapfile -t cases < <(sed -n 's/^case_\([a-z0-9_]*\)() .*/\1/p' "$0")
+  for name in "${cases[@]}"; do
+    # In a tested condition, the shell ignores `set -e`: its result is checked afterwards.
+    set +e
+    (
+      set -e
+      trap - EXIT
+      "case_$name"
+    ) >"$work/out" 2>&1
+    result=$?
+    set -e
+    if ((result == 0)); then
+      echo "ok      $name"
+    else
+      echo "FAILED  $name"
+      sed 's/^/        /' "$work/out" "$seen" | tail -n 8
+      failed=$((failed + 1))
+    fi
+  done
+  echo "$((${#cases[@]} - failed)) of ${#cases[@]} cases are as expected"
+  ((failed == 0))
+}
