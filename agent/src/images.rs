@@ -37,6 +37,7 @@ pub mod reference;
 mod secret_file;
 mod settings;
 
+pub(crate) use decide::PULL_BACKOFF;
 pub use decide::{PullError, PullPolicy};
 pub use events::ImageEvent;
 pub use garbage::{ImageGcPolicy, ImageGcPolicyError};

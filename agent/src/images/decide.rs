@@ -35,6 +35,9 @@ impl PullPolicy {
     }
 }
 
+/// The reason of a pull that waits for the back-off of an earlier one.
+pub(crate) const PULL_BACKOFF: &str = "ImagePullBackOff";
+
 /// Why a container has no image yet, as shown in its waiting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullError {
@@ -172,7 +175,7 @@ pub(crate) fn backed_off(
     };
     let what = &failure.what;
     let error = PullError {
-        reason: "ImagePullBackOff",
+        reason: PULL_BACKOFF,
         message: format!("Back-off pulling image \"{image}\": {what}"),
         until: Some(end),
         refused: failure.refused,

@@ -8,6 +8,7 @@ use crate::clock::after;
 use crate::decide::plan::HoldKey;
 use crate::decide::plan::effects::{self, CompletedCall, IneffectiveCall};
 use crate::execute::{Failure, Progress};
+use crate::images::PULL_BACKOFF;
 use crate::observed::{ContainerId, Observed};
 use crate::reporting::causes::Causes;
 use crate::reporting::report::ContainerPhase;
@@ -100,6 +101,12 @@ impl Worker {
 
     fn failed(&mut self, failure: Failure) {
         match failure.until {
+            // Each sync until the back-off ends finds it again, and records it as an event (Kubernetes 1.36,
+            // pkg/kubelet/pod_workers.go completeWork: an image's back-off does not delay the next sync).
+            Some(end) if failure.reason == PULL_BACKOFF => {
+                let until = end.min(after(self.shared.clock.now(), self.next_retry()));
+                self.history.holds.defer_until_event(failure.key.clone(), until);
+            }
             Some(until) => self.history.holds.defer(failure.key.clone(), until),
             None if matches!(failure.key, HoldKey::Start(_)) => {
                 let until = after(self.shared.clock.now(), self.next_retry());

@@ -68,6 +68,24 @@ async fn crash_loop_is_one_event_with_a_count() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn back_off_of_a_pull_is_an_event_of_each_sync() {
+    let scene = Scene::new();
+    let mut events = scene.agent().events();
+    scene.want(&[pod("u1", "gone:1", "Always")]);
+    scene.sleep(140).await;
+    assert_eq!(scene.seconds("PullImage gone:1"), [0, 10, 30, 70]);
+    let recorded: Vec<Event> = drain(&mut events).collect();
+    let count = |message: &str| {
+        let same = recorded.iter().filter(|event| event.message == message);
+        same.map(|event| event.count).max().unwrap_or_default()
+    };
+    // Between pulls, the pod is synced every 10 to 15 s.
+    let back_offs = count("Back-off pulling image \"gone:1\"");
+    assert!((7..=13).contains(&back_offs), "{recorded:?}");
+    assert_eq!(count("Error: ImagePullBackOff"), back_offs);
+}
+
+#[tokio::test(start_paused = true)]
 async fn missing_pull_secrets_are_an_event_of_each_sync() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
