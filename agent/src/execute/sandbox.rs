@@ -275,14 +275,12 @@ impl Job {
         }
         for warning in warnings.iter().filter(|_| warn) {
             tracing::warn!(pod = %self.pod.full_name(), reason = warning.reason, warning = %warning.message, "pod DNS configuration was adjusted");
-            if !warning.of_node {
-                self.shared.events.record_text(
-                    &self.pod,
-                    None,
-                    EventType::Warning,
-                    warning.reason,
-                    &warning.message,
-                );
+            let (events, reason, message) =
+                (&self.shared.events, warning.reason, warning.message.as_str());
+            if warning.of_node {
+                events.record_node_warning(&node.name, reason, message.to_owned());
+            } else {
+                events.record_text(&self.pod, None, EventType::Warning, reason, message);
             }
         }
         let path = |name: &str| self.dirs.empty_dir(name);

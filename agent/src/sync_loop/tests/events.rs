@@ -113,6 +113,26 @@ async fn missing_pull_secrets_are_an_event_of_each_sync() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn missing_dns_of_the_cluster_is_an_event_of_node_and_pod() {
+    let scene = Scene::new();
+    let mut events = scene.agent().events();
+    let spec = json!({"dnsPolicy": "ClusterFirst", "containers": [container("app", "app")]});
+    scene.run(&pod_with("u1", spec)).await;
+    let recorded = drain(&mut events).filter(|event| event.reason == "MissingClusterDNS");
+    let recorded: Vec<(String, String)> =
+        recorded.map(|event| (event.object.name, event.message)).collect();
+    let message = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
+                   Falling back to \"Default\" policy.";
+    assert_eq!(
+        recorded,
+        [
+            ("localhost".to_owned(), message.to_owned()),
+            ("pod-u1".to_owned(), format!("pod: \"pod-u1_default(u1)\". {message}")),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn failures_are_reported_as_events() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
