@@ -325,7 +325,7 @@ impl Worker {
         }
         if self.is_past_deadline() {
             self.termination.cause = PAST_DEADLINE.to_owned();
-            self.event(None, &EventReason::DeadlineExceeded);
+            self.note_deadline();
             return Synced::Phase(PhaseEvent::Finished);
         }
         // If another agent began the pod's termination, the plan may still have actions, because a sidecar has ended meanwhile.

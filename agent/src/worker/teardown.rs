@@ -41,6 +41,7 @@ impl Worker {
             self.watch_eviction(&mut overdue);
             let snapshot = latest(&mut self.observation.snapshots, self.observation.since).await;
             let observed = self.observe(&snapshot);
+            self.note_deadline();
             if stops.is_empty() || observed.anything_runs() {
                 self.publish(&observed, Stage::Terminating);
             }
@@ -218,6 +219,7 @@ impl Worker {
         let seen = self.observation.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = seen {
             let observed = self.observe(&snapshot);
+            self.note_deadline();
             self.publish(&observed, Stage::Terminated);
             self.report(&observed, Stage::Terminated, snapshot.causes);
         }

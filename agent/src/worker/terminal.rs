@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 
-use super::Worker;
+use super::{PAST_DEADLINE, Worker};
 use crate::clock::after;
 use crate::pod_spec::admission::{ATTACHMENT_LIMIT, Rejection};
 use crate::reporting::events::EventReason;
@@ -71,6 +71,14 @@ impl Worker {
             clock.sleep_until(end).await;
             events.record(&pod, None, &EventReason::ExceededGracePeriod);
         }));
+    }
+
+    /// Records that the pod is past its deadline, if that ends it. A kubelet does so whenever it computes the pod's status until the
+    /// pod has ended (Kubernetes 1.36, pkg/kubelet/active_deadline.go ShouldEvict).
+    pub(super) fn note_deadline(&self) {
+        if self.termination.cause == PAST_DEADLINE {
+            self.event(None, &EventReason::DeadlineExceeded);
+        }
     }
 
     /// Whether the pod's deadline has passed according to its status.

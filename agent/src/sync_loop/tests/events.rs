@@ -160,8 +160,12 @@ async fn deadline_and_replacement_are_reported_as_events() {
     scene.run(&pod("one")).await;
     scene.want(&[pod("two")]);
     scene.until_finished("u1").await;
+    let recorded: Vec<Event> = drain(&mut events).collect();
+    // When the sync finds that the deadline has passed, when the stop begins and ends, and when the pod has ended.
+    let deadlines = recorded.iter().filter(|event| event.reason == "DeadlineExceeded");
+    assert_eq!(deadlines.map(|event| event.count).collect::<Vec<_>>(), [1, 2, 3, 4]);
     assert_eq!(
-        event_lines(drain(&mut events))[3..],
+        event_lines(recorded)[3..],
         [
             "Normal Killing spec.containers{app}: Container app definition changed, will be restarted",
             "Normal Pulled spec.containers{app}: Container image \"two\" already present on machine and can be accessed by the pod",
