@@ -96,7 +96,9 @@ impl Worker {
                 tracing::warn!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), %error, "failed to stop pod");
             }
             if !stopped.errors.is_empty() {
-                self.event(None, &EventReason::FailedKillPod(stopped.error()));
+                // An orphan's event is about the pod that its containers name.
+                let failed = EventReason::FailedKillPod(stopped.error());
+                self.shared.events.record(&killer.pod, None, &failed);
                 self.retry_termination(&observed).await;
                 done.clear();
                 continue;

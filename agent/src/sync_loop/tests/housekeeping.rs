@@ -48,6 +48,24 @@ async fn orphan_that_runs_is_stopped_by_housekeeping() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failed_stop_of_an_orphan_is_an_event_of_its_pod() {
+    let mut scene = Scene::as_kubelet();
+    scene.run(&pod("u1", "app", "Always")).await;
+    scene.stop_agent().await;
+    scene.start_agent();
+    let mut events = scene.agent().events();
+    scene.fake.fail("StopPodSandbox", 1, Code::Internal, "no such bridge");
+    scene.want(&[]);
+    scene.sleep(30).await;
+    let failed = drain(&mut events).find(|event| event.reason == "FailedKillPod").unwrap();
+    assert_eq!(
+        (failed.object.namespace.as_str(), failed.object.name.as_str(), failed.object.uid.as_str()),
+        ("default", "pod-u1", "u1")
+    );
+    assert!(failed.message.contains("no such bridge"), "{}", failed.message);
+}
+
+#[tokio::test(start_paused = true)]
 async fn orphan_is_left_alone_before_every_source_is_ready() {
     let mut scene = Scene::as_kubelet();
     scene.run(&pod("u1", "app", "Always")).await;
