@@ -98,10 +98,15 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         policy: PullPolicy::of(start.pull_policy.as_deref()),
         sandbox: &sandbox.spec,
     };
-    let mut mounts = container.volume_mounts.iter().flatten();
-    if let Some(error) = mounts.find_map(|mount| sandbox.failed_images.get(&mount.name)) {
-        return Err(no_image(job, &start.name, error.clone()));
+    // Each missing image is an event, and the last one is the reason of the container's waiting state (Kubernetes 1.36,
+    // pkg/kubelet/kuberuntime/kuberuntime_manager.go toKubeContainerImageVolumes).
+    let mut has_images = Ok(());
+    for mount in container.volume_mounts.iter().flatten() {
+        if let Some(error) = sandbox.failed_images.get(&mount.name) {
+            has_images = Err(no_image(job, &start.name, error.clone()));
+        }
     }
+    has_images?;
     let report = |event: ImageEvent| job.image_event(Some(&start.name), &event);
     // Short or rare steps are boxed, to keep the future of `run` small: a thousand pods may wait in it.
     let got =

@@ -290,6 +290,31 @@ async fn missing_image_of_a_volume_keeps_its_container_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_missing_image_of_a_volume_is_an_event_and_the_last_one_is_shown() {
+    let scene = Scene::new();
+    let mut events = scene.agent().events();
+    let image = |name: &str, reference: &str, policy: &str| json!({"name": name, "image": {"reference": reference, "pullPolicy": policy}});
+    let mount = |name: &str| json!({"name": name, "mountPath": format!("/{name}")});
+    let mounts = json!([mount("v"), mount("w")]);
+    scene.want(&[pod_with(
+        "u1",
+        json!({
+            "containers": [container_with("app", "app", "volumeMounts", mounts)],
+            "volumes": [image("v", "gone:1", "Always"), image("w", "gone:2", "Never")],
+        }),
+    )]);
+    scene.until_reason("u1", "app", "ErrImageNeverPull").await;
+    let failed = messages(&mut events, "Failed");
+    let of_container: Vec<&str> =
+        failed.iter().map(String::as_str).filter(|text| text.starts_with("Error: ")).collect();
+    assert_eq!(
+        of_container[..2],
+        ["Error: ErrImagePull", "Error: ErrImageNeverPull"],
+        "{failed:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn pod_with_too_large_empty_dir_is_evicted() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
