@@ -218,7 +218,13 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     let (started, took) = timed(shared, shared.cri.start_container(&id)).await;
     started.map_err(|error| {
         let message = runtime_message(&error);
-        job.event(Some(&start.name), &EventReason::Failed(message.clone()));
+        // Without the id, the event of each attempt is the same (Kubernetes 1.36,
+        // pkg/kubelet/kuberuntime/kuberuntime_container.go recordContainerEvent).
+        let without_id = match id.as_str() {
+            "" => message.clone(),
+            id => message.replace(id, &start.name),
+        };
+        job.event(Some(&start.name), &EventReason::Failed(without_id));
         failed_after(&id, "RunContainerError", message)
     })?;
     job.event(Some(&start.name), &EventReason::Started);

@@ -150,6 +150,20 @@ async fn failures_are_reported_as_events() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failed_start_is_an_event_without_the_container_id() {
+    let scene = Scene::new();
+    let mut events = scene.agent().events();
+    // The fake runtime numbers sandboxes and containers together.
+    let start_fails = Some("cannot start container-2".to_owned());
+    scene.fake.image("worse", Behaviour { start_fails, ..Behaviour::forever() });
+    scene.want(&[pod("u1", "worse", "Always")]);
+    scene.until_reason("u1", "app", "RunContainerError").await;
+    assert_eq!(message(&scene.report("u1"), "app"), "cannot start container-2");
+    let failed = drain(&mut events).find(|event| event.reason == "Failed").unwrap();
+    assert_eq!(failed.message, "Error: cannot start app");
+}
+
+#[tokio::test(start_paused = true)]
 async fn deadline_and_replacement_are_reported_as_events() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
