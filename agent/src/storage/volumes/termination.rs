@@ -63,10 +63,25 @@ fn read_end(path: &Path, bytes: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&content).into_owned())
 }
 
+/// A kubelet's message if the log does not exist, which names the first part of the path that is missing (Kubernetes 1.36,
+/// readLastStringFromContainerLogs; cri-client, pkg/logs/logs.go ReadLogs).
+fn missing_log(path: &Path) -> String {
+    let is_missing = |part: &&Path| std::fs::symlink_metadata(part).is_err();
+    let part = path.ancestors().take_while(is_missing).last().unwrap_or(path);
+    format!(
+        "Error on reading termination message from logs: failed to try resolving symlinks in path {path:?}: lstat {}: no such \
+         file or directory",
+        part.display()
+    )
+}
+
 /// Reads the last lines of a container log without their timestamps.
 fn log_end(path: &Path) -> String {
     // Timestamps and tags are removed, so read more than is kept.
-    let raw = read_end(path, 16 * LOG_BYTES as u64).unwrap_or_default();
+    let raw = match read_end(path, 16 * LOG_BYTES as u64) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return missing_log(path),
+        read => read.unwrap_or_default(),
+    };
     let mut text = String::new();
     for line in raw.lines() {
         let mut parts = line.splitn(4, ' ');
@@ -205,6 +220,30 @@ mod tests {
             format!(
                 "Error on reading termination log {}: it is not a regular file",
                 dir.path().display()
+            )
+        );
+    }
+
+    #[rstest]
+    #[case::log("there/0.log", "there/0.log")]
+    #[case::directory("gone/app/0.log", "gone")]
+    fn message_names_the_missing_part_of_the_path_of_a_log(
+        #[case] log: &str,
+        #[case] missing: &str,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("there")).unwrap();
+        let log = dir.path().join(log);
+        let container = Container {
+            termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+            ..Container::default()
+        };
+        assert_eq!(
+            message(&container, &seen(dir.path().join("none"), log.clone()), &exit(1)),
+            format!(
+                "Error on reading termination message from logs: failed to try resolving symlinks in path {log:?}: lstat {}: \
+                 no such file or directory",
+                dir.path().join(missing).display()
             )
         );
     }
