@@ -15,8 +15,9 @@ use crate::decide::plan::effects::CompletedCall;
 use crate::decide::plan::{Blocks, HoldKey, PodPlan, Reset, SandboxStep, Start, Stop, When};
 use crate::decide::resize::files::ActuatedRecord;
 use crate::observed::{ContainerId, Observed, ObservedContainer, SandboxId};
+use crate::pod_spec::dns::{self, DnsWarning, PodDns};
 use crate::pod_spec::references;
-use crate::reporting::events::EventReason;
+use crate::reporting::events::{EventReason, EventType};
 use crate::shared::Shared;
 use crate::storage::volumes::PodDirs;
 use tasks::blocking;
@@ -172,6 +173,27 @@ pub(crate) fn note_missing_pull_secrets(shared: &Shared, pod: &Pod) {
     let missing = references::missing_pull_secrets(pod, &shared.objects.current());
     if !missing.is_empty() {
         shared.events.record(pod, None, &EventReason::MissingPullSecrets(missing));
+    }
+}
+
+/// Records the warnings about a pod's DNS configuration. A kubelet does so whenever it builds the configuration of the pod's sandbox:
+/// at each sync of the pod once its volumes are mounted, and once more to create a sandbox (Kubernetes 1.36,
+/// pkg/kubelet/kuberuntime/kuberuntime_manager.go SyncPod).
+pub(crate) fn note_dns_warnings(shared: &Shared, pod: &Pod) {
+    // An invalid configuration is an error of the sandbox.
+    if let Ok(PodDns { warnings, .. }) = dns::pod_dns(pod, &shared.node_now()) {
+        record_dns_warnings(shared, pod, &warnings);
+    }
+}
+
+fn record_dns_warnings(shared: &Shared, pod: &Pod, warnings: &[DnsWarning]) {
+    for DnsWarning { of_node, reason, message } in warnings {
+        if *of_node {
+            let node = &shared.config.node_name;
+            shared.events.record_node_warning(node, reason, message.clone());
+        } else {
+            shared.events.record_text(pod, None, EventType::Warning, reason, message);
+        }
     }
 }
 

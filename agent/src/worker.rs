@@ -344,6 +344,7 @@ impl Worker {
         }
         if syncs && !execute::prepares_volumes(&pod, &plan) && !self.volumes.are_awaited() {
             execute::note_missing_pull_secrets(&self.shared, &pod);
+            execute::note_dns_warnings(&self.shared, &pod);
         }
         if plan.does_something() {
             let causes = self.probes.take_causes().and(cause::of_plan(&plan));

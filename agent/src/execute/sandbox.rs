@@ -3,8 +3,8 @@
 use compact::Map;
 
 use super::{
-    Failure, Job, MountFailure, NoSandbox, Progress, chain, note_missing_pull_secrets, pod_failure,
-    volumes,
+    Failure, Job, MountFailure, NoSandbox, Progress, chain, note_dns_warnings,
+    note_missing_pull_secrets, pod_failure, record_dns_warnings, volumes,
 };
 use crate::cri::CriError;
 use crate::decide::plan::SandboxStep;
@@ -64,7 +64,11 @@ impl Job {
             }
             SandboxStep::Create { attempt, .. } => {
                 match self.create_sandbox(*attempt, &grants).await? {
-                    Some(created) => created,
+                    // A kubelet builds the configuration again for the containers.
+                    Some(created) => {
+                        note_dns_warnings(&self.shared, &self.pod);
+                        created
+                    }
                     None => return Ok(None),
                 }
             }
@@ -255,7 +259,7 @@ impl Job {
         })
     }
 
-    /// `warn` logs the warnings about the pod's manifest; once per sandbox is enough.
+    /// `warn` logs the warnings about the pod's manifest; once per sandbox is enough. Their events are recorded each time.
     async fn sandbox_spec(
         &self,
         attempt: u32,
@@ -275,14 +279,8 @@ impl Job {
         }
         for warning in warnings.iter().filter(|_| warn) {
             tracing::warn!(pod = %self.pod.full_name(), reason = warning.reason, warning = %warning.message, "pod DNS configuration was adjusted");
-            let (events, reason, message) =
-                (&self.shared.events, warning.reason, warning.message.as_str());
-            if warning.of_node {
-                events.record_node_warning(&node.name, reason, message.to_owned());
-            } else {
-                events.record_text(&self.pod, None, EventType::Warning, reason, message);
-            }
         }
+        record_dns_warnings(&self.shared, &self.pod, &warnings);
         let path = |name: &str| self.dirs.empty_dir(name);
         if let Some(volumes) = memory::annotation(&self.pod, &node, path) {
             spec.annotations.insert(memory::ANNOTATION.to_owned(), volumes);

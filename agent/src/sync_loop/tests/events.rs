@@ -113,23 +113,30 @@ async fn missing_pull_secrets_are_an_event_of_each_sync() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_dns_of_the_cluster_is_an_event_of_node_and_pod() {
+async fn missing_dns_of_the_cluster_is_an_event_of_node_and_pod_at_each_sync() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
     let spec = json!({"dnsPolicy": "ClusterFirst", "containers": [container("app", "app")]});
     scene.run(&pod_with("u1", spec)).await;
-    let recorded = drain(&mut events).filter(|event| event.reason == "MissingClusterDNS");
-    let recorded: Vec<(String, String)> =
-        recorded.map(|event| (event.object.name, event.message)).collect();
+    // The sync after the start, if it comes later.
+    scene.sleep(1).await;
+    let mut recorded = || -> Vec<(u32, String, String)> {
+        let of_dns = drain(&mut events).filter(|event| event.reason == "MissingClusterDNS");
+        of_dns.map(|event| (event.count, event.object.name, event.message)).collect()
+    };
     let message = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
                    Falling back to \"Default\" policy.";
+    let first = recorded();
     assert_eq!(
-        recorded,
+        first[..2],
         [
-            ("localhost".to_owned(), message.to_owned()),
-            ("pod-u1".to_owned(), format!("pod: \"pod-u1_default(u1)\". {message}")),
+            (1, "localhost".to_owned(), message.to_owned()),
+            (1, "pod-u1".to_owned(), format!("pod: \"pod-u1_default(u1)\". {message}")),
         ]
     );
+    assert!(first.len() >= 4, "the sandbox's configuration is built twice: {first:?}");
+    scene.sleep(100).await;
+    assert!(!recorded().is_empty(), "nothing starts at a resync");
 }
 
 #[tokio::test(start_paused = true)]
