@@ -49,10 +49,10 @@ pub fn index(rules: &[&'static Rule]) -> String {
         `crib check` tests a runtime against {} rules, of which {} are *must*, {} *should* and {} *may*. The kubelet does not\n\
         work with a runtime that violates a *must* rule. If a runtime violates a *should* rule, a feature of some client does\n\
         not work. If a runtime satisfies a *may* rule, some clients work better.\n\n\
-        Each rule lists runtime faults that violate it, {faults} in all. A test injects each fault into a runtime, and verifies\n\
-        that `crib check` then reports the rule as failed. For the rule CRI-AGR-001, `crib check --explain CRI-AGR-001` shows\n\
-        the faults that the rule detects, the calls that it tests, and its source: a specification, a client, a test suite or a\n\
-        runtime.\n\
+        Each rule lists the runtime faults that it detects; all rules together list {faults} faults. A test injects each fault\n\
+        into a runtime, and verifies that `crib check` then reports the fault's rule as failed. For the rule CRI-AGR-001,\n\
+        `crib check --explain CRI-AGR-001` shows the faults that the rule detects, the calls that it tests, and its source: a\n\
+        specification, a client, a test suite or a runtime.\n\
         `CRIB_UPDATE_DOCS=1 cargo test -p check rules_document` generates this page.\n",
         rules.len(),
         of(Severity::Must),

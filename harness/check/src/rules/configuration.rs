@@ -7,7 +7,7 @@ pub(crate) mod repeated_values;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CFG-001": "The process receives the command followed by the arguments, unchanged.",
+    Must "CRI-CFG-001": "The process receives the configured command and arguments unchanged.",
         API, tags ["process"], calls [CreateContainer],
         arguments_follow_command, faults [
             "CreateContainer request drop config.args",
@@ -25,16 +25,16 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-CFG-003": "The command runs in the configured working directory.",
         API, tags ["process"], calls [CreateContainer],
         working_directory_is_entered, faults ["CreateContainer request drop config.working_dir"];
-    Must "CRI-CFG-004": "A mounted host directory is visible in the container, and writes to it reach the host.",
+    Must "CRI-CFG-004": "A mounted host directory is visible in the container, and the container's writes to the directory reach the host.",
         CRITEST, tags ["kubelet", "mount"], calls [CreateContainer],
         mount_is_seen_and_written given [namespaces], faults [
             "CreateContainer request drop config.mounts",
             "CreateContainer request set config.mounts.readonly true",
         ];
-    Must "CRI-CFG-005": "A read-only mount cannot be written to.",
+    Must "CRI-CFG-005": "A container cannot write to a read-only mount.",
         CRITEST, tags ["kubelet", "mount", "security"], calls [CreateContainer],
         read_only_mount_is_not_written given [namespaces], faults ["CreateContainer request drop config.mounts.readonly"];
-    Must "CRI-CFG-006": "A read-only root filesystem cannot be written to.",
+    Must "CRI-CFG-006": "A container cannot write to a read-only root filesystem.",
         CRITEST, tags ["security"], calls [CreateContainer],
         read_only_root_is_not_written given [namespaces], faults [
             "CreateContainer request drop config.linux.security_context.readonly_rootfs",
@@ -65,7 +65,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         dropped_capabilities_are_gone, faults [
             "CreateContainer request drop config.linux.security_context.capabilities",
         ];
-    Must "CRI-CFG-012": "An added capability such as NET_ADMIN is effective; without the addition, a container does not have it.",
+    Must "CRI-CFG-012": "A container has a non-default capability such as NET_ADMIN if its configuration adds the capability, and not otherwise.",
         CRITEST, tags ["security", "capability"], calls [CreateContainer],
         added_capability_is_there, faults [
             "CreateContainer request drop config.linux.security_context.capabilities",
@@ -77,12 +77,12 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.linux.security_context.seccomp",
             "CreateContainer request set config.linux.security_context.seccomp {\"profile_type\": \"RuntimeDefault\"}",
         ];
-    Must "CRI-CFG-014": "A masked path has no content.",
+    Must "CRI-CFG-014": "A container sees no content at a masked path.",
         CRITEST, tags ["security", "mount"], calls [CreateContainer],
         masked_path_is_empty given [namespaces], faults [
             "CreateContainer request drop config.linux.security_context.masked_paths",
         ];
-    Must "CRI-CFG-015": "A path in readonly_paths cannot be written to.",
+    Must "CRI-CFG-015": "A container cannot write to a path in readonly_paths.",
         CRITEST, tags ["security", "mount"], calls [CreateContainer],
         read_only_path_is_not_written given [namespaces], faults [
             "CreateContainer request drop config.linux.security_context.readonly_paths",

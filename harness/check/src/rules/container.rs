@@ -54,7 +54,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RemoveContainer answer NOT_FOUND",
             "RemoveContainer after 2 answer NOT_FOUND",
         ];
-    Must "CRI-CTR-008": "ListContainers omits a removed container, and ContainerStatus returns NOT_FOUND for it.",
+    Must "CRI-CTR-008": "ListContainers omits a removed container, and ContainerStatus of a removed container returns NOT_FOUND.",
         CRITEST, tags ["kubelet", "codes"], calls [RemoveContainer, ContainerStatus, ListContainers],
         removed_container_is_gone given [pod], faults [
             "RemoveContainer swallow",
@@ -84,7 +84,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-CTR-013": "CreateContainer in an unknown sandbox is refused.",
         API, tags ["codes"], calls [CreateContainer],
         create_in_unknown_sandbox_is_refused, faults ["CreateContainer swallow"];
-    Must "CRI-CTR-014": "A second CreateContainer with the same metadata creates no second container: it is refused, or returns the id of the first container.",
+    Must "CRI-CTR-014": "A second CreateContainer with the same metadata is refused, or returns the id of the first container.",
         CONTAINERD, tags ["kubelet", "names", "idempotence"], calls [CreateContainer],
         same_metadata_makes_no_second_container given [pod], faults [
             "CreateContainer after 1 request set config.metadata.attempt 7",

@@ -15,7 +15,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.args [\"other\"]",
             "CreateContainer request set config.command [\"/bin/sh\", \"/entry\"]",
         ];
-    Must "CRI-CNT-002": "Arguments replace the image's Cmd and keep its Entrypoint; a command replaces both.",
+    Must "CRI-CNT-002": "Arguments replace the image's Cmd and keep its Entrypoint; a command replaces Entrypoint and Cmd.",
         KUBELET, tags ["kubelet", "process"], calls [CreateContainer],
         command_replaces_that_of_image given [namespaces], faults [
             "CreateContainer request drop config.args",
@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.envs",
             "CreateContainer request set config.envs [{\"key\": \"KEPT\", \"value\": \"eA==\"}]",
         ];
-    Must "CRI-CNT-004": "The command runs in the image's working directory unless the configuration sets one.",
+    Must "CRI-CNT-004": "The command runs in the image's working directory, unless the configuration sets a working directory.",
         KUBELET, tags ["kubelet", "process"], calls [CreateContainer],
         directory_is_that_of_image given [namespaces], faults [
             "CreateContainer request set config.working_dir \"/\"",
@@ -40,7 +40,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.linux.security_context.run_as_user {\"value\": \"3\"}",
             "CreateContainer request drop config.linux.security_context.run_as_user",
         ];
-    Must "CRI-CNT-006": "A file comes from the topmost layer that has it; whiteouts and opaque directories hide files of the layers below.",
+    Must "CRI-CNT-006": "A file comes from the topmost layer that contains it; whiteouts and opaque directories hide files of the layers below.",
         API, tags ["files"], calls [CreateContainer],
         layers_are_stacked given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"ls /over\"]",
@@ -50,14 +50,14 @@ pub(crate) const RULES: &[Rule] = rules! {
         modes_and_links_are_kept given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"ls /\"]",
         ];
-    Must "CRI-CNT-008": "Without a configured stop signal, StopContainer sends the image's stop signal; if ContainerStatus reports a stop signal, it is the image's.",
+    Must "CRI-CNT-008": "Without a configured stop signal, StopContainer sends the image's stop signal, and ContainerStatus reports no other stop signal.",
         KUBELET, tags ["kubelet", "signal"], calls [StopContainer, ContainerStatus],
         signal_is_that_of_image("SIGUSR1"), faults [
             "StopContainer request drop timeout",
             "ContainerStatus set status.exit_code 143",
             "ContainerStatus set status.stop_signal \"SIGTERM\"",
         ];
-    Should "CRI-CNT-018": "StopContainer sends the image's stop signal even if the image gives it as a number, as some builders do.",
+    Should "CRI-CNT-018": "StopContainer sends the image's stop signal even if the image configuration contains a signal number, as some builders write.",
         CONTAINERD, tags ["kubelet", "signal"], calls [StopContainer, ContainerStatus],
         signal_is_that_of_image("10"), faults [
             "StopContainer request drop timeout",

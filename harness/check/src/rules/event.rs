@@ -13,7 +13,7 @@ use tonic::Streaming;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-EVT-001": "Each state change of a sandbox and its container is reported in one event, in order.",
+    Should "CRI-EVT-001": "Each state change of a sandbox and its container is reported in one event, and the events are in order.",
         CONTAINERD, tags ["kubelet", "evented-pleg", "order"], calls [GetContainerEvents],
         each_change_is_one_event, faults [
             "GetContainerEvents if container_event_type = \"CONTAINER_STARTED_EVENT\" lose",
@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents after 1 lose",
             "GetContainerEvents after 1 if container_event_type = \"CONTAINER_DELETED_EVENT\" repeat",
         ];
-    Should "CRI-EVT-003": "An event carries the statuses of its sandbox and of the sandbox's containers at the time of the event; the event of the sandbox's removal carries no sandbox status.",
+    Should "CRI-EVT-003": "An event carries the statuses of its sandbox and containers at the time of the event, except that a sandbox's removal event carries no sandbox status.",
         CONTAINERD, tags ["kubelet", "evented-pleg"], calls [GetContainerEvents],
         events_carry_statuses, faults [
             "GetContainerEvents drop pod_sandbox_status",

@@ -74,7 +74,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Attach swallow",
             "PortForward swallow",
         ];
-    Must "CRI-EXE-016": "ExecSync without a timeout, or with a long one, runs a command to its end; if signal N kills the command, the exit code is 128 + N.",
+    Must "CRI-EXE-016": "ExecSync without a timeout, or with a long timeout, runs a command to its end; if signal N kills the command, the exit code is 128 + N.",
         API, tags ["kubelet", "time", "exit"], calls [ExecSync],
         exec_sync_without_timeout_has_no_limit, faults [
             "ExecSync request set timeout 1",

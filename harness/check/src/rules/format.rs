@@ -38,7 +38,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         long_paths_are_kept given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo long\"]",
         ];
-    Should "CRI-FMT-006": "An image with 100 layers runs; builders create images with up to 127.",
+    Should "CRI-FMT-006": "An image with 100 layers runs; builders create images with up to 127 layers.",
         CONTAINERD, tags ["pull", "files"], calls [PullImage, CreateContainer],
         many_layers_are_stacked given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"cat /1 /50\"]",

@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListImages drop images.uid.value",
             "ListImages drop images.username",
         ];
-    Must "CRI-IMG-004": "ImageStatus returns the same image for its id, its tag and its digest.",
+    Must "CRI-IMG-004": "ImageStatus returns the same image for the image's id, tag and digest.",
         CRITEST, tags ["kubelet", "names"], calls [ImageStatus],
         every_name_has_the_same_status, faults [
             "ImageStatus after 1 drop image",
@@ -45,7 +45,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-IMG-007": "RemoveImage of a missing image succeeds.",
         API, tags ["kubelet", "idempotence"], calls [RemoveImage],
         remove_of_missing_image_succeeds, faults ["RemoveImage answer NOT_FOUND"];
-    Must "CRI-IMG-008": "An image pulled by digest has that digest and no tag.",
+    Must "CRI-IMG-008": "An image pulled by digest has the requested digest and no tag.",
         CRITEST, tags ["kubelet", "names"], calls [PullImage, ImageStatus],
         image_pulled_by_digest_has_no_tag, faults [
             "ImageStatus drop image.repo_digests",

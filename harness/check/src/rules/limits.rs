@@ -24,7 +24,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.linux.resources.cpu_period 50000",
             "CreateContainer request drop config.linux.resources.cpu_shares",
         ];
-    Must "CRI-LIM-003": "ContainerStatus reports the limits set at creation; to resize a pod, the kubelet compares them with the pod's limits.",
+    Must "CRI-LIM-003": "ContainerStatus reports the limits set at creation; to resize a pod, the kubelet compares the reported limits with the pod's limits.",
         KUBELET, tags ["kubelet", "resources", "echo"], calls [ContainerStatus],
         status_has_limits, faults [
             "ContainerStatus drop status.resources",
@@ -64,7 +64,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Should "CRI-LIM-008": "A container runs only on the CPUs in cpuset_cpus.",
         KUBELET, tags ["kubelet", "resources"], calls [CreateContainer],
         cpus_are_set given [limits], faults ["CreateContainer request drop config.linux.resources.cpuset_cpus"];
-    Must "CRI-LIM-009": "An OOM kill ends only its own container: the pod and the other containers keep running.",
+    Must "CRI-LIM-009": "An OOM kill in one container does not end the pod or its other containers.",
         CRITEST, tags ["kubelet", "resources", "exit"], calls [ContainerStatus, PodSandboxStatus],
         memory_kill_is_of_one_container given [limits, pod], faults [
             "CreateContainer request drop config.linux.resources",

@@ -12,7 +12,7 @@ use crate::context::{RULE_LABEL, RUN_LABEL};
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-040": "ListPodSandbox filtered by id returns only that sandbox.",
+    Must "CRI-SBX-040": "ListPodSandbox filtered by id returns only the sandbox with that id.",
         CRITEST, tags ["kubelet", "filter"], calls [ListPodSandbox],
         sandboxes_are_filtered_by_id, faults [
             "ListPodSandbox request drop filter.id",
@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandbox request drop filter.label_selector",
             "ListPodSandbox request drop filter.label_selector.colour",
         ];
-    Must "CRI-CTR-040": "ListContainers filtered by id returns only that container.",
+    Must "CRI-CTR-040": "ListContainers filtered by id returns only the container with that id.",
         CRITEST, tags ["kubelet", "filter"], calls [ListContainers],
         containers_are_filtered_by_id, faults [
             "ListContainers request drop filter.id",
@@ -68,7 +68,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers if request.filter.id == \"\" and request.filter.state != null request drop filter.pod_sandbox_id",
             "ListContainers if request.filter.id == \"\" and request.filter.pod_sandbox_id != \"\" request drop filter.label_selector",
         ];
-    Should "CRI-CTR-046": "Lists and statuses of containers and sandboxes accept ids truncated to 13 characters, as crictl shows them.",
+    Should "CRI-CTR-046": "List and status calls accept ids of containers and sandboxes truncated to 13 characters, as crictl shows them.",
         CONTAINERD, tags ["crictl", "names"], calls [ListContainers, ContainerStatus, ListPodSandbox, PodSandboxStatus],
         id_prefix_is_accepted_in_filters, faults [
             "ContainerStatus answer NOT_FOUND",

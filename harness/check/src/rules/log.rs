@@ -33,7 +33,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         line_without_end_is_partial given [pod], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo first; echo no end\"]",
         ];
-    Must "CRI-LOG-004": "After ReopenContainerLog the output goes to a new file at the log path, and the renamed file does not change.",
+    Must "CRI-LOG-004": "After ReopenContainerLog, output goes to a new file at the log path, and the renamed old file does not change.",
         CRITEST, tags ["kubelet", "rotation"], calls [ReopenContainerLog],
         reopened_log_is_a_new_file given [pod], faults [
             "ReopenContainerLog swallow",
@@ -51,7 +51,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
             "CreateContainer request set config.log_path \"other.log\"",
         ];
-    Must "CRI-LOG-007": "ReopenContainerLog works during a container's grace period, and later output goes to the new file.",
+    Must "CRI-LOG-007": "ReopenContainerLog works during a container's grace period: later output goes to a new log file.",
         CRIO, tags ["kubelet", "signal"], calls [ReopenContainerLog, StopContainer],
         log_is_reopened_in_grace_period given [pod], faults [
             "ReopenContainerLog swallow",

@@ -34,16 +34,16 @@ macro_rules! container_mode {
 pub(crate) use {container_mode, sandbox_mode};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-NSP-001": "Containers of a pod share its network namespace, which differs from those of other pods and of the host.",
+    Must "CRI-NSP-001": "Containers of a pod share its network namespace, which differs from the network namespaces of other pods and of the host.",
         KUBELET, tags ["kubelet", "namespaces", "network"], calls [RunPodSandbox, CreateContainer],
         network_is_of_pod, faults [sandbox_mode!("network", "NODE")];
     Must "CRI-NSP-002": "Host-network pods share one network namespace.",
         KUBELET, tags ["kubelet", "namespaces", "network"], calls [RunPodSandbox, CreateContainer],
         network_is_of_host, faults [sandbox_mode!("network", "POD")];
-    Must "CRI-NSP-003": "Containers of a pod share its IPC namespace, which differs from those of other pods.",
+    Must "CRI-NSP-003": "Containers of a pod share its IPC namespace, which differs from the IPC namespaces of other pods.",
         CRITEST, tags ["kubelet", "namespaces"], calls [RunPodSandbox, CreateContainer],
         ipc_is_of_pod, faults [sandbox_mode!("ipc", "NODE")];
-    Must "CRI-NSP-004": "Containers of a pod share its hostname and its UTS namespace, which differs from those of other pods.",
+    Must "CRI-NSP-004": "Containers of a pod share its hostname and its UTS namespace, which differs from the UTS namespaces of other pods.",
         KUBELET, tags ["kubelet", "namespaces"], calls [RunPodSandbox, CreateContainer],
         host_name_is_of_pod, faults [sandbox_mode!("network", "NODE")];
     Must "CRI-NSP-005": "By default, each container has its own PID namespace, in which its command is process 1.",

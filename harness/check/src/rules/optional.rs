@@ -14,7 +14,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "UpdateRuntimeConfig answer INTERNAL",
             "Version answer INTERNAL",
         ];
-    Should "CRI-OPT-002": "UpdatePodSandboxResources of a sandbox succeeds, and returns NOT_FOUND for an unknown one.",
+    Should "CRI-OPT-002": "UpdatePodSandboxResources of a sandbox succeeds, and of an unknown sandbox returns NOT_FOUND.",
         KUBELET, tags ["kubelet", "resize", "codes"], calls [UpdatePodSandboxResources, PodSandboxStatus],
         resources_of_pod_are_noted given [pod], faults [
             "UpdatePodSandboxResources answer INTERNAL",

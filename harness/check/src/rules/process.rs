@@ -14,7 +14,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-PRC-001": "No process of a container survives StopContainer, even if it ignores SIGTERM.",
         API, tags ["kubelet", "signal"], calls [StopContainer],
         stop_ends_every_process given [pod], faults ["StopContainer swallow", "StopContainer answer DEADLINE_EXCEEDED"];
-    Must "CRI-PRC-002": "A container is reported as exited when its first process ends and not before, and its other processes end with it.",
+    Must "CRI-PRC-002": "A container is reported as exited when its first process ends, and not earlier; the container's other processes then end, too.",
         KUBELET, tags ["kubelet", "exit", "state"], calls [ContainerStatus],
         exit_is_that_of_first_process given [pod], faults [
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
@@ -46,7 +46,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopContainer swallow",
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
         ];
-    Must "CRI-PRC-008": "StopContainer does not kill a container that exits within the grace period, and ContainerStatus reports the code with which the container exited.",
+    Must "CRI-PRC-008": "StopContainer does not kill a container that exits within the grace period, and ContainerStatus reports the container's own exit code.",
         KUBELET, tags ["kubelet", "signal", "time", "exit"], calls [StopContainer, ContainerStatus],
         grace_period_is_not_shortened given [pod], faults [
             "StopContainer request set timeout 1",
@@ -78,7 +78,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.reason",
             "ListContainers set containers.state \"CONTAINER_RUNNING\"",
         ];
-    Must "CRI-PRC-014": "After StopPodSandbox, ContainerStatus reports how a running container of the pod ended: exit code 143 or 137, reason Error, and the finish time.",
+    Must "CRI-PRC-014": "After StopPodSandbox ends a running container, ContainerStatus reports the exit code 143 or 137, the reason Error, and the finish time.",
         KUBELET, tags ["kubelet", "exit", "signal"], calls [StopPodSandbox, ContainerStatus],
         exit_with_pod_is_reported given [pod, container], faults [
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.exit_code",

@@ -66,7 +66,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PullImage request drop auth.password",
             "PullImage swallow",
         ];
-    Must "CRI-PUL-013": "After a failed PullImage, a later one succeeds once the registry works again.",
+    Must "CRI-PUL-013": "After PullImage fails, a later PullImage succeeds once the registry works again.",
         KUBELET, tags ["kubelet", "registry"], calls [PullImage, ImageStatus],
         failed_pull_is_repeated, faults [
             "PullImage swallow",

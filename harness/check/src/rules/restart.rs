@@ -38,7 +38,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "off restarted: ListContainers drop containers",
             "off restarted: ListContainers drop containers.pod_sandbox_id",
         ];
-    Must "CRI-RST-003": "A container created before a runtime restart can be started after it.",
+    Must "CRI-RST-003": "A container created before a runtime restart can be started after the restart.",
         CONTAINERD, tags ["kubelet", "state", RESTART], calls [ContainerStatus, StartContainer],
         created_container_survives given [restart, pod], faults [
             "off restarted: ContainerStatus set status.state \"CONTAINER_EXITED\"",

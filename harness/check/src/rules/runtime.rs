@@ -23,7 +23,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Version set runtime_version \"devel\"",
             "Version set runtime_version \"v2\"",
         ];
-    Must "CRI-RTM-003": "Status reports the conditions RuntimeReady and NetworkReady once each, both true, and RunPodSandbox succeeds.",
+    Must "CRI-RTM-003": "Status reports RuntimeReady and NetworkReady as true, each condition once, and RunPodSandbox succeeds.",
         CRITEST, tags ["kubelet", "start"], calls [Status, RunPodSandbox],
         status_has_conditions, faults [
             "Status drop status.conditions",
@@ -84,7 +84,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ImageFsInfo set image_filesystems.inodes_used.value \"0\"",
             "ImageFsInfo drop image_filesystems.inodes_used",
         ];
-    May "CRI-RTM-013": "ImageFsInfo reports a container filesystem besides the image filesystem; otherwise the kubelet has no statistics of either if the runtime's socket has CRI-O's path.",
+    May "CRI-RTM-013": "ImageFsInfo also reports a container filesystem; otherwise a kubelet that connects to CRI-O's socket path has no image or container filesystem statistics.",
         KUBELET, tags ["kubelet", "statistics"], calls [ImageFsInfo],
         file_system_of_containers_is_reported, faults ["ImageFsInfo drop container_filesystems"];
     Must "CRI-RTM-014": "Version, Status, RuntimeConfig, ImageFsInfo and ListMetricDescriptors describe the runtime identically in every call, regardless of the arguments.",

@@ -20,7 +20,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandbox set items.state \"SANDBOX_NOTREADY\"",
             "ListPodSandbox drop items",
         ];
-    Must "CRI-SBX-002": "After StopPodSandbox, PodSandboxStatus and ListPodSandbox still report the sandbox, as not ready.",
+    Must "CRI-SBX-002": "After StopPodSandbox, PodSandboxStatus and ListPodSandbox still report the sandbox, with the state SANDBOX_NOTREADY.",
         CRITEST, tags ["kubelet", "state"], calls [StopPodSandbox, PodSandboxStatus, ListPodSandbox],
         sandbox_is_not_ready_after_stop given [pod], faults [
             "StopPodSandbox swallow",
@@ -42,7 +42,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RemovePodSandbox after 1 answer NOT_FOUND",
             "RemovePodSandbox answer INTERNAL",
         ];
-    Must "CRI-SBX-006": "ListPodSandbox omits a removed sandbox, and PodSandboxStatus returns NOT_FOUND for it.",
+    Must "CRI-SBX-006": "ListPodSandbox omits a removed sandbox, and PodSandboxStatus of a removed sandbox returns NOT_FOUND.",
         CRITEST, tags ["kubelet", "codes"], calls [RemovePodSandbox, PodSandboxStatus, ListPodSandbox],
         removed_sandbox_is_gone given [pod], faults [
             "RemovePodSandbox swallow",
@@ -78,7 +78,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-SBX-015": "RunPodSandbox with an unknown runtime handler is refused.",
         API, tags ["input"], calls [RunPodSandbox],
         unknown_runtime_handler_is_refused, faults ["RunPodSandbox request drop runtime_handler"];
-    Must "CRI-SBX-016": "PodSandboxStatus reports an IP address for each ready sandbox that has its own network namespace, and no unspecified or loopback address; the kubelet recreates a sandbox whose address is empty.",
+    Must "CRI-SBX-016": "PodSandboxStatus reports an IP address, neither unspecified nor loopback, for each ready sandbox with its own network namespace; the kubelet recreates a sandbox without an address.",
         KUBELET, tags ["kubelet", "network"], calls [PodSandboxStatus],
         pod_network_has_address given [namespaces, pod], faults [
             "PodSandboxStatus drop status.network",
@@ -90,7 +90,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-SBX-017": "Containers have the pod's hostname.",
         CRITEST, tags ["namespaces"], calls [RunPodSandbox],
         containers_see_hostname given [namespaces], faults ["RunPodSandbox request set config.hostname \"other\""];
-    Must "CRI-SBX-018": "A container's /etc/resolv.conf has the pod's DNS servers, search domains and options in the given order, and none of the host's.",
+    Must "CRI-SBX-018": "A container's /etc/resolv.conf has the pod's DNS servers, search domains and options in the configured order, and no entry of the host.",
         CRITEST, tags ["network"], calls [RunPodSandbox],
         containers_see_dns_config given [namespaces], faults [
             "RunPodSandbox request drop config.dns_config",
@@ -105,7 +105,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         container_has_process_namespace given [namespaces], faults [
             "CreateContainer request set config.linux.security_context.namespace_options.pid \"NODE\"",
         ];
-    Should "CRI-SBX-020": "PodSandboxStatus includes the statuses of the pod's containers and a current timestamp; a kubelet with evented PLEG reads both.",
+    Should "CRI-SBX-020": "PodSandboxStatus includes the container statuses and a current timestamp, which a kubelet with evented PLEG reads.",
         KUBELET, tags ["kubelet", "evented-pleg"], calls [PodSandboxStatus],
         status_carries_container_statuses, faults [
             "PodSandboxStatus drop containers_statuses",

@@ -20,7 +20,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         user_is_found_by_name given [users], faults [
             "CreateContainer request drop config.linux.security_context.run_as_username",
         ];
-    Must "CRI-SEC-002": "A privileged container has every capability and no seccomp filter, and an unprivileged one does not have SYS_ADMIN.",
+    Must "CRI-SEC-002": "A privileged container has every capability and no seccomp filter; an unprivileged container does not have SYS_ADMIN.",
         CRITEST, tags ["kubelet", "capabilities"], calls [CreateContainer],
         privileged_container_has_all, faults [
             "CreateContainer request drop config.linux.security_context.privileged",
@@ -46,13 +46,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox request set config.linux.sysctls.fs.mqueue.msg_max \"50\"",
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ip_unprivileged_port_start \"1024\"",
         ];
-    May "CRI-SEC-045": "Unless the pod's sysctls forbid it, unprivileged programs in a pod with its own network can bind ports below 1024 and ping, as with containerd 2.",
+    May "CRI-SEC-045": "Unprivileged programs in a pod with its own network can ping and can bind ports below 1024, unless the pod's sysctls forbid this.",
         CONTAINERD, tags ["sysctl", "network"], calls [RunPodSandbox],
         low_ports_and_pings_are_free given [namespaces], faults [
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ip_unprivileged_port_start \"1024\"",
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ping_group_range \"1 0\"",
         ];
-    Should "CRI-SEC-008": "With supplemental_groups_policy Merge, a container and its ExecSync commands also have the user's groups from the image's /etc/group, and with Strict they do not; ContainerStatus reports the user and the groups.",
+    Should "CRI-SEC-008": "Containers and ExecSync commands have the user's groups from the image's /etc/group with supplemental_groups_policy Merge, but not with Strict; ContainerStatus reports user and groups.",
         CRITEST, tags ["kubelet", "user"], calls [CreateContainer, ExecSync, ContainerStatus, Status],
         policy_of_groups_is_kept given [users], faults [
             "CreateContainer request drop config.linux.security_context.supplemental_groups_policy",
@@ -71,7 +71,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.devices",
             "CreateContainer request set config.devices.container_path \"/dev/other\"",
         ];
-    Must "CRI-SEC-010": "Masked paths have no content and read-only paths cannot be written to; both apply to ExecSync commands, too.",
+    Must "CRI-SEC-010": "For containers and ExecSync commands, masked paths have no content, and read-only paths cannot be written to.",
         CRITEST, tags ["kubelet", "exec"], calls [CreateContainer, ExecSync],
         paths_are_kept_from_commands given [namespaces, pod], faults [
             "CreateContainer request drop config.linux.security_context.masked_paths",

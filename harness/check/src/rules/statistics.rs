@@ -14,7 +14,7 @@ use crate::prelude::*;
 use crate::rules::sandbox::UNKNOWN;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-STA-001": "ContainerStats of a running container has its id, name and labels, and the timestamps of its CPU and memory measurements.",
+    Must "CRI-STA-001": "ContainerStats includes the container's id, name and labels, and the timestamps of its CPU and memory measurements.",
         CRITEST, tags ["kubelet", "echo"], calls [ContainerStats],
         container_stats_are_complete given [container], faults [
             "ContainerStats drop stats.attributes.labels",

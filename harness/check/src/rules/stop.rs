@@ -33,7 +33,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-STP-003": "StopContainer of an unknown container succeeds.",
         CRITEST, tags ["kubelet", "idempotence"], calls [StopContainer],
         stop_of_unknown_container_succeeds, faults ["StopContainer answer NOT_FOUND"];
-    Must "CRI-STP-004": "StopContainer first sends SIGTERM; ContainerStatus reports the code with which the container then exits.",
+    Must "CRI-STP-004": "StopContainer first sends SIGTERM; if the container then exits, ContainerStatus reports its exit code.",
         KUBELET, tags ["kubelet", "signal", "exit"], calls [StopContainer, ContainerStatus],
         stop_sends_sigterm given [container], faults [
             "StopContainer request set timeout 0",
@@ -50,7 +50,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopContainer delay 10",
             "StopContainer request set timeout 6",
         ];
-    Must "CRI-STP-006": "A second StopContainer with a shorter grace period takes precedence over the first one.",
+    Must "CRI-STP-006": "A second StopContainer call with a shorter grace period takes precedence over the first call.",
         CRIO, tags ["kubelet", "signal", "concurrency"], calls [StopContainer],
         shorter_grace_period_wins, faults ["StopContainer request set timeout 3600"];
     Should "CRI-STP-007": "StopContainer sends the configured stop signal, which ContainerStatus reports.",
@@ -59,7 +59,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.stop_signal",
             "ContainerStatus set status.stop_signal \"SIGTERM\"",
         ];
-    Should "CRI-STP-014": "Every stop signal that a pod can configure works, including real-time signals: StopContainer sends it and ContainerStatus reports it.",
+    Should "CRI-STP-014": "StopContainer sends, and ContainerStatus reports, every stop signal that a pod can configure, including real-time signals.",
         KUBELET, tags ["signal"], calls [StopContainer, ContainerStatus],
         each_signal_is_sent, faults [
             "CreateContainer request set config.stop_signal \"SIGINT\"",

@@ -359,7 +359,7 @@ async fn attach_has_terminal(x: &Context, pod: Pod) -> Verdict {
 }
 
 pub(crate) const ATTACH_STDIN: &[Rule] = rules! {
-    Must "CRI-STR-015": "Without stdin_once, a container's standard input stays open when an attached client leaves, and accepts input from the next one.",
+    Must "CRI-STR-015": "Without stdin_once, a container's standard input stays open when an attached client leaves, and accepts input from the next client.",
         API, tags ["kubelet", "stream"], calls [Attach],
         input_stays_open given [pod], faults [
             "CreateContainer request set config.stdin_once true",

@@ -31,7 +31,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers after 2 set containers.state \"CONTAINER_RUNNING\"",
             "ContainerStatus after 1 set status.created_at 1500000000000000000",
         ];
-    Should "CRI-AGR-003": "For a container in any state, PodSandboxStatus returns the same container status as ContainerStatus; it returns none for a removed container.",
+    Should "CRI-AGR-003": "PodSandboxStatus returns the same status of each container as ContainerStatus, in every container state, and omits removed containers.",
         API, tags ["kubelet", "evented-pleg", "agreement"], calls [PodSandboxStatus, ContainerStatus],
         statuses_in_sandbox_status_agree, faults [
             "RemoveContainer swallow",
@@ -54,14 +54,14 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents drop containers_statuses.mounts",
             "GetContainerEvents drop pod_sandbox_status.metadata.attempt",
         ];
-    Must "CRI-AGR-005": "The attributes in ContainerStats match those in ListContainers.",
+    Must "CRI-AGR-005": "ContainerStats and ListContainers report the same attributes of a container.",
         KUBELET, tags ["kubelet", "agreement"], calls [ContainerStats, ListContainers],
         attributes_of_container_stats_agree given [pod], faults [
             "ContainerStats drop stats.attributes.annotations",
             "ContainerStats set stats.attributes.labels.more \"1\"",
             "ContainerStats set stats.attributes.metadata.attempt 7",
         ];
-    Should "CRI-AGR-006": "The attributes in ListPodSandboxStats match those in ListPodSandbox.",
+    Should "CRI-AGR-006": "ListPodSandboxStats and ListPodSandbox report the same attributes of a sandbox.",
         KUBELET, tags ["kubelet", "agreement"], calls [ListPodSandboxStats, ListPodSandbox],
         attributes_of_sandbox_stats_agree, faults [
             "ListPodSandboxStats drop stats.attributes.labels",
@@ -78,7 +78,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers drop containers",
             "ListPodSandbox after 1 drop items",
         ];
-    Must "CRI-AGR-008": "Each sandbox, container and image appears once in its list.",
+    Must "CRI-AGR-008": "ListPodSandbox, ListContainers and ListImages return each sandbox, container or image once.",
         KUBELET, tags ["kubelet", "agreement"], calls [ListPodSandbox, ListContainers, ListImages],
         lists_have_no_duplicates, faults [
             "ListPodSandbox set items.id \"same\"",

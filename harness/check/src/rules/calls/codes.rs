@@ -92,7 +92,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Should "CRI-COD-022": "CreateContainer without an image returns INVALID_ARGUMENT.",
         API, tags ["codes", "input"], calls [CreateContainer],
         image_is_needed given [pod], faults ["CreateContainer swallow"];
-    Should "CRI-COD-023": "PullImage without an image name, or with a malformed one, returns INVALID_ARGUMENT.",
+    Should "CRI-COD-023": "PullImage without an image name, or with a malformed name, returns INVALID_ARGUMENT.",
         API, tags ["codes", "input"], calls [PullImage],
         pull_needs_name, faults ["PullImage swallow", "PullImage after 1 swallow"];
     Should "CRI-COD-024": "CreateContainer with a mount that has no container path returns INVALID_ARGUMENT.",

@@ -18,14 +18,14 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"echo /\"]",
             "CreateContainer request drop config.linux.security_context.run_as_user",
         ];
-    Must "CRI-SEC-023": "File capabilities of a program in the image apply to a user other than root, but not with no_new_privs.",
+    Must "CRI-SEC-023": "File capabilities of a program in the image apply to a non-root user, unless no_new_privs is set.",
         API, tags ["user", "files"], calls [CreateContainer],
         capabilities_of_files_are_kept given [namespaces, users], faults [
             "CreateContainer request set config.linux.security_context.no_new_privs true",
             "CreateContainer request drop config.linux.security_context.no_new_privs",
             "CreateContainer request set config.linux.security_context.run_as_user {\"value\": \"0\"}",
         ];
-    Should "CRI-SEC-024": "A privileged container has the host's devices, and an unprivileged one does not.",
+    Should "CRI-SEC-024": "A privileged container has the host's devices, and an unprivileged container does not.",
         CONTAINERD, tags ["devices"], calls [CreateContainer],
         privileged_container_has_devices given [namespaces, users], faults [
             "CreateContainer request drop config.linux.security_context.privileged",

@@ -40,7 +40,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo other\"]",
             "StartContainer answer INTERNAL",
         ];
-    Must "CRI-CTR-057": "Keys of labels and annotations are reported unchanged, with upper-case letters and special characters, and label filters distinguish upper and lower case in keys.",
+    Must "CRI-CTR-057": "Label and annotation keys with upper-case letters and special characters are reported unchanged, and label filters match keys case-sensitively.",
         KUBELET, tags ["kubelet", "echo", "filter"], calls [ContainerStatus, ListContainers, PodSandboxStatus, ListPodSandbox],
         keys_are_kept, faults [
             "ContainerStatus drop status.labels",

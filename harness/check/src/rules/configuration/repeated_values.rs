@@ -11,13 +11,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.envs [{\"key\": \"TWICE\", \"value\": \"Zmlyc3Q=\"}, {\"key\": \"ONCE\", \"value\": \"b25jZQ==\"}]",
             "CreateContainer request drop config.envs",
         ];
-    Must "CRI-CFG-031": "The process has exactly the configured groups even if a supplemental group is repeated or is the primary group.",
+    Must "CRI-CFG-031": "The process has exactly the configured groups, even if the supplemental groups contain duplicates or the primary group.",
         KUBELET, tags ["kubelet", "user"], calls [CreateContainer],
         repeated_groups_are_set given [users], faults [
             "CreateContainer request set config.linux.security_context.supplemental_groups [\"1234\"]",
             "CreateContainer request set config.linux.security_context.supplemental_groups [\"5678\", \"1002\"]",
         ];
-    Should "CRI-SEC-050": "Added capabilities are effective and dropped ones are not, even if listed twice; a capability in both lists is dropped.",
+    Should "CRI-SEC-050": "Added capabilities are effective and dropped capabilities are not, even if a list contains one twice; a capability in both lists is dropped.",
         RUNTIMES, tags ["capability"], calls [CreateContainer],
         repeated_capabilities_are_set, faults [
             "CreateContainer request set config.linux.security_context.capabilities.add_capabilities [\"NET_ADMIN\"]",

@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus drop status.labels.empty",
             "ListContainers drop containers.labels",
         ];
-    Must "CRI-CTR-032": "ContainerStatus and ListContainers report a container's annotations; the kubelet stores the container's restart count in them.",
+    Must "CRI-CTR-032": "ContainerStatus and ListContainers report a container's annotations; the kubelet stores the container's restart count in an annotation.",
         KUBELET, tags ["kubelet", "echo"], calls [ContainerStatus, ListContainers],
         container_annotations_are_echoed, faults [
             "ContainerStatus drop status.annotations",
@@ -29,7 +29,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus drop status.log_path",
             "ContainerStatus set status.log_path \"c.log\"",
         ];
-    Must "CRI-CTR-034": "created_at, started_at and finished_at are in nanoseconds and in chronological order; each is 0 until its event occurs.",
+    Must "CRI-CTR-034": "created_at, started_at and finished_at are in nanoseconds and in chronological order; each timestamp is 0 until its event occurs.",
         KUBELET, tags ["kubelet", "time"], calls [ContainerStatus],
         container_times_are_in_order, faults [
             "ContainerStatus drop status.created_at",
@@ -38,7 +38,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus if response status.started_at = null set status.started_at 5",
             "ContainerStatus set status.finished_at 1500000000000000000",
         ];
-    Must "CRI-CTR-035": "ContainerStatus has the image's name in image, and an id or digest in image_ref; ListContainers has both fields, too.",
+    Must "CRI-CTR-035": "ContainerStatus and ListContainers have the image's name in the field image, and the image's id or digest in image_ref.",
         KUBELET, tags ["kubelet", "echo", "image"], calls [ContainerStatus, ListContainers],
         container_image_is_echoed, faults [
             "ContainerStatus drop status.image_ref",

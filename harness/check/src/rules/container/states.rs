@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus if status.state == \"CONTAINER_CREATED\" set status.exit_code 1",
             "ContainerStatus if status.state == \"CONTAINER_RUNNING\" set status.finished_at 1700000000000000000",
         ];
-    Must "CRI-CTR-052": "A container created without standard input reads end of file immediately.",
+    Must "CRI-CTR-052": "If a container was created without standard input, its process reads end of file from standard input immediately.",
         API, tags ["process"], calls [CreateContainer],
         absent_stdin_is_at_its_end given [pod], faults ["CreateContainer request set config.stdin true"];
     Must "CRI-SEC-013": "By default a container has no seccomp filter and no_new_privs is not set.",

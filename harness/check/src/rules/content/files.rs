@@ -11,7 +11,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.mounts [{\"container_path\": \"/owned\", \"host_path\": \"/usr\", \"readonly\": true}]",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"cd /owned; echo >file; stat -c '%n %a %u:%g %Y' file program empty; stat -c '%n %u:%g' link; ls empty\"]",
         ];
-    Must "CRI-CNT-016": "A layer can replace a file by a directory and a directory by a file; it replaces a symlink, not the symlink's target; a directory that is removed and recreated has none of its old files.",
+    Must "CRI-CNT-016": "A layer can replace a file, a directory or a symlink (not the symlink's target); a directory that is removed and recreated has no old files.",
         API, tags ["files"], calls [CreateContainer],
         layers_replace_what_was_there given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"ls /\"]",

@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-CNT-014": "RemoveImage by one tag removes the image with all its tags.",
         CRITEST, tags ["kubelet", "names"], calls [RemoveImage, ImageStatus, ListImages],
         one_tag_removes_all, faults ["RemoveImage swallow"];
-    Must "CRI-CNT-017": "An image that was pulled from two registries is one image with the tags and digests of both; RemoveImage by one tag removes it.",
+    Must "CRI-CNT-017": "An image that was pulled from two registries is one image with all tags and digests; RemoveImage by one tag removes the image.",
         CRITEST, tags ["kubelet", "names", "pull"], calls [PullImage, ImageStatus, ListImages, RemoveImage],
         image_of_two_registries_is_shared, faults [
             "RemoveImage swallow",

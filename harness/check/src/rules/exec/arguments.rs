@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-EXE-018": "ExecSync passes arguments unchanged, including empty ones, spaces, quotes and dollar signs.",
+    Must "CRI-EXE-018": "ExecSync passes arguments unchanged, including empty arguments, spaces, quotes and dollar signs.",
         API, tags ["kubelet", "probe", "process"], calls [ExecSync],
         arguments_are_kept given [container], faults [
             "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"printf '<%s>' a\"]",

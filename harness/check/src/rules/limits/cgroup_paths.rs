@@ -6,10 +6,10 @@ use crate::cgroup;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LIM-013": "A container's cgroups are below the cgroup_parent of its pod, because the kubelet limits and removes that cgroup.",
+    Must "CRI-LIM-013": "A container's cgroups are below its pod's cgroup_parent, the cgroup that the kubelet limits and removes.",
         KUBELET, tags ["kubelet", "resources"], calls [RunPodSandbox, CreateContainer],
         cgroup_is_below_parent, faults ["RunPodSandbox request drop config.linux.cgroup_parent"];
-    Must "CRI-RTM-010": "A container's cgroup is a systemd scope if RuntimeConfig reports the driver SYSTEMD, and is not one otherwise.",
+    Must "CRI-RTM-010": "A container's cgroup is a systemd scope if and only if RuntimeConfig reports the cgroup driver SYSTEMD.",
         KUBELET, tags ["kubelet", "start", "resources"], calls [RuntimeConfig, CreateContainer],
         cgroup_is_of_driver, faults ["RuntimeConfig set linux.cgroup_driver \"SYSTEMD\""];
     Should "CRI-LIM-016": "After RemoveContainer no cgroup of the container remains, and after RemovePodSandbox no cgroup of the pod remains.",

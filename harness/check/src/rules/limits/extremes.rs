@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "UpdateContainerResources request set linux.cpu_quota 100000",
             "ContainerStatus set status.resources.linux.cpu_shares 2",
         ];
-    Must "CRI-CFG-032": "User, group and supplemental group ids above 65535 are applied; some clusters assign such id ranges to namespaces.",
+    Must "CRI-CFG-032": "User, group and supplemental group ids above 65535 are applied; some clusters assign such ids to each Kubernetes namespace.",
         KUBELET, tags ["kubelet", "user"], calls [CreateContainer],
         high_ids_are_set given [users], faults [
             // The ids truncated to 16 bits.

@@ -4,7 +4,7 @@ use crate::prelude::*;
 use crate::rules::limits::{of_cgroup, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-LIM-011": "Each entry of unified is written unchanged to the file of the same name in the container's cgroup (tested with two values per file).",
+    Should "CRI-LIM-011": "Each entry of the field unified is written unchanged to the cgroup file with the entry's name (tested with two values per file).",
         KUBELET, tags ["kubelet", "resources"], calls [CreateContainer, ExecSync],
         unified_resources_are_written, faults [
             "CreateContainer request drop config.linux.resources.unified",

@@ -8,7 +8,7 @@ use crate::rules::log::rotation::rotated;
 use crate::rules::stream::{BOTH_WAYS, attach, read_until, write};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LOG-016": "Without a terminal, the log keeps a carriage return before a newline, and a carriage return alone does not end a line.",
+    Must "CRI-LOG-016": "The log of a container without a terminal keeps a carriage return before a newline, and a carriage return alone does not end a line.",
         LOGS, tags ["kubelet"], calls [CreateContainer],
         carriage_return_is_kept given [pod], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"printf 'a\\\\n\\\\nb\\\\n'\"]",

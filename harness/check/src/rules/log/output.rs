@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo 1\"]",
             "CreateContainer after 3 request set config.log_path \"other.log\"",
         ];
-    Must "CRI-EXE-017": "ExecSync returns a megabyte of standard output and one of standard error completely and in order.",
+    Must "CRI-EXE-017": "ExecSync returns 1 MB of standard output and 1 MB of standard error completely and in order.",
         KUBELET, tags ["kubelet", "probe"], calls [ExecSync],
         long_outputs_of_exec_are_whole given [container], faults [
             "ExecSync drop stderr",

@@ -36,7 +36,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.mounts [{\"container_path\": \"/dev/shm\", \"host_path\": \"/usr\", \"readonly\": true}]",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo other\"]",
         ];
-    Must "CRI-MNT-030": "Sockets and named pipes of the host can be mounted.",
+    Must "CRI-MNT-030": "Sockets and named pipes of the host can be mounted into a container.",
         API, tags ["files"], calls [CreateContainer],
         sockets_and_pipes_are_mounted, faults ["CreateContainer request drop config.mounts"];
 };

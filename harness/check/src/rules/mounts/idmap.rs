@@ -7,7 +7,7 @@ use crate::rules::mounts::{directory, made, of};
 use crate::rules::namespaces::user::{IDS, mapped, needs_user_namespaces, of_pod};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-MNT-033": "In a mount with the id mappings of the pod's user namespace, files of root on the host belong to root in the container, and files that root in the container creates belong to root on the host.",
+    Must "CRI-MNT-033": "In an idmapped mount of a pod with a user namespace, the host's root and the container's root own the same files.",
         KUBELET, tags ["kubelet", "files", "user-namespaces"], calls [RunPodSandbox, CreateContainer],
         mount_has_mapped_ids, faults [
             "CreateContainer request drop config.mounts",

@@ -12,7 +12,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.mounts",
             "CreateContainer request set config.mounts.image_sub_path \"sub\"",
         ];
-    Should "CRI-MNT-021": "An image volume with image_sub_path contains only this directory of the image.",
+    Should "CRI-MNT-021": "An image volume with image_sub_path contains only the directory of the image at this path.",
         CRITEST, tags ["kubelet", "image-volume"], calls [PullImage, CreateContainer, ExecSync],
         sub_path_is_mounted, faults [
             "CreateContainer request drop config.mounts.image_sub_path",

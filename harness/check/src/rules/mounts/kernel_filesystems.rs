@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-CFG-023": "Containers and ExecSync commands do not inherit the variables that systemd sets for the runtime, such as NOTIFY_SOCKET.",
+    Should "CRI-CFG-023": "Containers and ExecSync commands do not inherit environment variables, such as NOTIFY_SOCKET, that systemd sets for the runtime.",
         CONTAINERD, tags ["environment"], calls [CreateContainer, ExecSync],
         variables_of_runtime_are_left_out given [namespaces, container], faults [
             "CreateContainer request set config.envs [{\"key\": \"NOTIFY_SOCKET\", \"value\": \"L3J1bg==\"}]",

@@ -11,7 +11,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox request set config.linux.security_context.namespace_options.userns_options.gids.length 10",
             "Status set runtime_handlers.features.user_namespaces false",
         ];
-    Should "CRI-NSP-021": "Containers of a pod with its own user namespace share it, and containers of other pods are not in it.",
+    Should "CRI-NSP-021": "Containers of a pod with its own user namespace share this namespace, and containers of other pods are not in it.",
         KUBELET, tags ["kubelet", "namespaces", "user-namespaces"], calls [RunPodSandbox, CreateContainer, Status],
         user_namespace_is_of_pod, faults [
             "RunPodSandbox request drop config.linux.security_context.namespace_options.userns_options",

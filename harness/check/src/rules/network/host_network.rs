@@ -12,7 +12,7 @@ use crate::rules::namespaces::{container, name_of, pod, sandbox_mode};
 use crate::rules::network::{PORT, address, response_in_container, response_on_host, serve};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-NET-008": "A host-network pod can connect to the host's loopback address, and a pod with its own network cannot.",
+    Must "CRI-NET-008": "A host-network pod can connect to the host's loopback address; a pod with its own network namespace cannot.",
         CRITEST, tags ["kubelet", "network", "namespaces"], calls [RunPodSandbox, CreateContainer, ExecSync],
         loopback_is_of_host given [namespaces], faults [sandbox_mode!("network", "NODE"), sandbox_mode!("network", "POD")];
     Must "CRI-NET-009": "A pod is reachable from the host at the address in its status: the kubelet's probes and hooks connect from the host.",

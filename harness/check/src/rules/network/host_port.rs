@@ -14,13 +14,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox request drop config.port_mappings.protocol",
             "RunPodSandbox request drop config.port_mappings",
         ];
-    Must "CRI-NET-005": "A host port with a host_ip accepts connections at that address only, and forwards them to the pod.",
+    Must "CRI-NET-005": "A host port with a host_ip accepts connections at this address only, and forwards the connections to the pod.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox],
         host_port_has_address, faults [
             "RunPodSandbox request drop config.port_mappings.host_ip",
             "RunPodSandbox request drop config.port_mappings",
         ];
-    Must "CRI-NET-006": "PodSandboxStatus lists only addresses that the pod has, each of them once.",
+    Must "CRI-NET-006": "PodSandboxStatus lists only addresses that the pod has, and no address twice.",
         API, tags ["kubelet", "network"], calls [PodSandboxStatus, ExecSync],
         addresses_are_those_of_pod given [namespaces, pod, container], faults [
             "PodSandboxStatus set status.network.ip \"10.11.12.13\"",

@@ -18,7 +18,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopContainer request set timeout 0",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"trap 'echo child asked; echo child alive; exit 9' TERM; echo child ready; echo ready; while :; do sleep 1000 & wait $!; done\"]",
         ];
-    Must "CRI-PRC-016": "In a shared PID namespace, a container's remaining processes end when its first process ends, as they do in a PID namespace of its own.",
+    Must "CRI-PRC-016": "In a shared PID namespace, a container's remaining processes end when its first process ends, as in a separate PID namespace.",
         CONTAINERD, tags ["kubelet", "exit", "namespaces"], calls [CreateContainer, ContainerStatus],
         orphans_end_in_shared_namespace, faults [
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",

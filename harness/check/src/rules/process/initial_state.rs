@@ -15,7 +15,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"exec 7<>/dev/null; umask; cat /proc/self/status; echo; ls /proc/self/fd; echo end; sleep 1000\"]",
             "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"exec 7<>/dev/null; umask; cat /proc/self/status; echo; ls /proc/self/fd\"]",
         ];
-    Should "CRI-CFG-018": "PATH and HOME are set even if neither the image nor the configuration sets them, and so is TERM if the container has a terminal.",
+    Should "CRI-CFG-018": "PATH, HOME and, in a container with a terminal, TERM are set even if neither the image nor the configuration sets these variables.",
         CONTAINERD, tags ["process"], calls [CreateContainer],
         usual_variables_are_set given [namespaces], faults [
             "CreateContainer request drop config.tty",

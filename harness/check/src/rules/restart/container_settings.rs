@@ -5,7 +5,7 @@ use crate::rules::content::{image, script};
 use crate::rules::limits::with;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-RST-014": "After a runtime restart, ContainerStatus still reports the resources that UpdateContainerResources set; the kubelet compares them with the pod's resources.",
+    Should "CRI-RST-014": "After a runtime restart, ContainerStatus still reports the resources that UpdateContainerResources set, which the kubelet compares with the pod's resources.",
         KUBELET, tags ["kubelet", "resources", "resize", RESTART], calls [UpdateContainerResources, ContainerStatus],
         changed_resources_are_kept given [restart], faults [
             "off restarted: ContainerStatus set status.resources.linux.cpu_shares \"512\"",

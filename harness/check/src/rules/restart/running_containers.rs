@@ -11,7 +11,7 @@ use crate::rules::limits::{MIB, with};
 use crate::rules::restart::start_with_fifo;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-RST-007": "A container's output before and after a runtime restart is in its log once and in order, also after ReopenContainerLog.",
+    Must "CRI-RST-007": "A container's output before and after a runtime restart is in the container's log once and in order, even after ReopenContainerLog.",
         KUBELET, tags ["kubelet", "logs", RESTART], calls [ReopenContainerLog],
         log_continues given [restart, pod], faults [
             "off restarted: ReopenContainerLog swallow",
@@ -31,7 +31,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "off restarted: RunPodSandbox request set config.metadata.attempt 9",
             "off restarted: CreateContainer answer ALREADY_EXISTS",
         ];
-    Must "CRI-RST-010": "Containers that were started before a runtime restart still execute commands after it, exit on SIGTERM when they are stopped, and are removed with all their processes.",
+    Must "CRI-RST-010": "After a runtime restart, containers that were started earlier still execute commands, exit on SIGTERM when stopped, and are removed with all their processes.",
         CONTAINERD, tags ["kubelet", "state", RESTART], calls [ExecSync, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
         lifecycle_continues given [restart, pod], faults [
             "off restarted: ExecSync answer INTERNAL",
@@ -48,13 +48,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "off restarted: ContainerStats drop stats.attributes.labels",
             "off restarted: ContainerStats answer NOT_FOUND",
         ];
-    Must "CRI-RST-012": "Addresses of pods stay reserved across a runtime restart: a new pod gets an unused one.",
+    Must "CRI-RST-012": "Addresses of pods stay reserved across a runtime restart: a new pod gets an unused address.",
         KUBELET, tags ["kubelet", "network", RESTART], calls [RunPodSandbox, PodSandboxStatus],
         addresses_stay_taken given [restart], faults [
             "off restarted: PodSandboxStatus set status.network.ip \"192.0.2.7\"",
             "off restarted: PodSandboxStatus answer NOT_FOUND",
         ];
-    Must "CRI-RST-013": "A container that was OOM-killed before a runtime restart still has the reason OOMKilled after it.",
+    Must "CRI-RST-013": "After a runtime restart, a container that was OOM-killed before still has the reason OOMKilled.",
         KUBELET, tags ["kubelet", "exit", "resources", RESTART], calls [ContainerStatus],
         memory_kill_is_remembered given [restart], faults [
             "off restarted: ContainerStatus set status.reason \"Error\"",

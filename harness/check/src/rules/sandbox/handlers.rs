@@ -4,7 +4,7 @@ use crate::prelude::*;
 use crate::rules::list;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-061": "A pod with a non-default runtime handler works like any other: its containers run, execute commands, appear in lists and statistics, and can be stopped and removed; the handler is still reported after the pod is stopped.",
+    Must "CRI-SBX-061": "A pod with a non-default runtime handler works like other pods, from creation to removal, and PodSandboxStatus still reports the handler of a stopped pod.",
         KUBELET, tags ["kubelet", "state"], calls [RunPodSandbox, PodSandboxStatus, ListPodSandbox, ExecSync, ListContainers, ListContainerStats],
         pod_of_other_handler_behaves_as_usual, faults [
             "RunPodSandbox request drop runtime_handler",

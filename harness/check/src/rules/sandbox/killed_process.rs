@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-022": "If the pause process of a sandbox is killed, the sandbox is reported as not ready, so that the kubelet creates a new one; the old sandbox can still be stopped and removed.",
+    Must "CRI-SBX-022": "A sandbox whose pause process is killed is reported as not ready, so that the kubelet replaces the sandbox, and can still be stopped and removed.",
         CONTAINERD, tags ["kubelet", "state", "signal"], calls [PodSandboxStatus, ListPodSandbox, StopPodSandbox, RemovePodSandbox],
         killed_sandbox_is_not_ready given [namespaces, pod], faults [
             "PodSandboxStatus set status.state \"SANDBOX_READY\"",

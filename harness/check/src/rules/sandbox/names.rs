@@ -6,7 +6,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-SBX-011": "The name of a removed sandbox can be used again.",
         CRIO, tags ["kubelet", "names"], calls [RunPodSandbox, RemovePodSandbox],
         name_of_removed_sandbox_is_free, faults ["RunPodSandbox after 1 answer ALREADY_EXISTS"];
-    Must "CRI-SBX-012": "A second RunPodSandbox with the same metadata creates no second sandbox: it is refused, or returns the id of the first sandbox.",
+    Must "CRI-SBX-012": "A second RunPodSandbox with the same metadata is refused, or returns the id of the first sandbox.",
         CONTAINERD, tags ["kubelet", "names", "idempotence"], calls [RunPodSandbox],
         same_metadata_makes_no_second_sandbox, faults [
             "RunPodSandbox after 1 request set config.metadata.attempt 7",
@@ -16,7 +16,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         next_attempt_is_another_sandbox, faults [
             "RunPodSandbox after 1 request set config.metadata.attempt 0",
         ];
-    Must "CRI-SBX-046": "Sandboxes with the same name but a different uid or namespace can coexist: a pod is often recreated before the old one is removed.",
+    Must "CRI-SBX-046": "Sandboxes with the same name but a different uid or namespace can coexist: a pod is often recreated before its old sandbox is removed.",
         KUBELET, tags ["kubelet", "names"], calls [RunPodSandbox, ListPodSandbox],
         names_are_distinguished, faults [
             "RunPodSandbox after 1 answer ALREADY_EXISTS",

@@ -4,13 +4,13 @@ use crate::prelude::*;
 use crate::rules::image::add;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-023": "After RunPodSandbox has failed, the pod has no ready sandbox, and a corrected request succeeds; this request has the next attempt number if ListPodSandbox lists the failed sandbox.",
+    Must "CRI-SBX-023": "After RunPodSandbox fails, the pod has no ready sandbox, and a corrected request succeeds, with the next attempt number if ListPodSandbox lists the failed sandbox.",
         KUBELET, tags ["kubelet", "start", "names"], calls [RunPodSandbox, ListPodSandbox],
         refused_pod_is_run_later, faults [
             "RunPodSandbox after 1 answer ALREADY_EXISTS",
             "RunPodSandbox if request.runtime_handler == \"no-such-handler\" request drop runtime_handler",
         ];
-    Must "CRI-CTR-055": "After CreateContainer has failed, the container does not run, and a corrected request succeeds; this request has the next attempt number if ListContainers lists the failed container.",
+    Must "CRI-CTR-055": "After CreateContainer fails, the container does not run, and a corrected request succeeds, with the next attempt number if ListContainers lists the failed container.",
         KUBELET, tags ["kubelet", "start", "names"], calls [CreateContainer, ListContainers],
         refused_container_is_created_later given [namespaces, pod], faults [
             "CreateContainer after 1 answer ALREADY_EXISTS",

@@ -11,7 +11,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ExecSync drop stdout",
             "ExecSync set stdout \"Q2FwSW5oOgkwMDAwMDAwMGE4MDQyNWZiCg==\"",
         ];
-    Must "CRI-SEC-026": "A non-root container cannot gain SYS_ADMIN: it is not in the bounding set.",
+    Must "CRI-SEC-026": "A non-root container cannot gain SYS_ADMIN, because its bounding set does not contain SYS_ADMIN.",
         API, tags ["kubelet", "capabilities", "user"], calls [CreateContainer],
         bounding_set_is_small given [users], faults [
             "CreateContainer request set config.linux.security_context.privileged true",

@@ -7,7 +7,7 @@ use crate::rules::image::{add, pull};
 use crate::rules::security::{number, output_with, status_of};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SEC-016": "A container that drops ALL capabilities and adds one has only the added one, as pods under the restricted Pod Security Standard require.",
+    Must "CRI-SEC-016": "A container that drops ALL capabilities and adds one has only the added capability; pods under the restricted Pod Security Standard require this.",
         KUBELET, tags ["kubelet", "capabilities"], calls [CreateContainer],
         added_capability_is_left, faults [
             "CreateContainer request drop config.linux.security_context.capabilities.add_capabilities",

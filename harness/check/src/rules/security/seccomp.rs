@@ -20,7 +20,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.linux.security_context.seccomp",
             "CreateContainer swallow",
         ];
-    Must "CRI-SEC-021": "A seccomp profile blocks a system call even if the process has the capability for it; Unconfined blocks nothing, and a privileged container ignores the profile.",
+    Must "CRI-SEC-021": "A seccomp profile blocks a system call even for a process with the needed capability; Unconfined blocks nothing, and a privileged container ignores the profile.",
         CRITEST, tags ["kubelet", "seccomp", "capabilities"], calls [CreateContainer],
         profile_counts_beside_capabilities given [namespaces], faults [
             "CreateContainer request drop config.linux.security_context.seccomp",

@@ -38,7 +38,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ExecSync drop stderr",
             "ExecSync set stdout \"MTIzNApvdGhlcgo=\"",
         ];
-    Must "CRI-SEC-033": "The highest oom_score_adj, 1000, is set unchanged: the kubelet sets it for BestEffort pods.",
+    Must "CRI-SEC-033": "The highest oom_score_adj, 1000, which the kubelet requests for BestEffort pods, is set unchanged.",
         KUBELET, tags ["kubelet", "resources"], calls [CreateContainer],
         highest_oom_score_is_set, faults [
             "CreateContainer request drop config.linux.resources",

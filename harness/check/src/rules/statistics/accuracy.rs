@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStats drop stats.linux.containers.memory.working_set_bytes",
             "ListPodSandboxStats drop stats.linux.containers.attributes.labels",
         ];
-    Should "CRI-STA-015": "Memory statistics in ContainerStats match the container's cgroup, and available_bytes is the unused part of its memory limit.",
+    Should "CRI-STA-015": "Memory statistics in ContainerStats match the container's cgroup, and available_bytes is the unused part of the container's memory limit.",
         KUBELET, tags ["kubelet", "resources"], calls [ContainerStats, ExecSync],
         memory_is_that_of_cgroup given [limits, pod], faults [
             "ContainerStats drop stats.memory.usage_bytes",
@@ -42,7 +42,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStats drop stats.memory.page_faults",
             "ContainerStats set stats.memory.timestamp 1800000000",
         ];
-    Should "CRI-STA-022": "Every stats call reports more memory and CPU time for the busier of two containers, and the pod's usage includes both.",
+    Should "CRI-STA-022": "Every stats call reports more memory and CPU time for the busier of two containers, and the pod's usage includes both containers.",
         KUBELET, tags ["kubelet", "resources"], calls [ContainerStats, ListContainerStats, PodSandboxStats],
         busier_container_is_identified, faults [
             "ContainerStats set stats.memory.working_set_bytes.value \"1000\"",

@@ -7,7 +7,7 @@ use crate::rules::limits::with;
 use crate::rules::sandbox::echo::of_now;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-STA-017": "Metrics have a value, a current timestamp, and the type that their name implies; counters never decrease.",
+    Should "CRI-STA-017": "Each metric has a value, a current timestamp, and the type that the metric's name implies; counters never decrease.",
         API, tags ["metrics", "time"], calls [ListPodSandboxMetrics],
         metrics_are_measured given [pod], faults [
             "ListPodSandboxMetrics drop pod_metrics.container_metrics.metrics.value",

@@ -5,7 +5,7 @@ use crate::rules::image::{add, pull};
 use crate::rules::statistics::accuracy::{listed_container_stats, sandbox_stats};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-RTM-012": "ImageFsInfo counts an image's bytes and inodes from the pull until the image is removed; the kubelet reports these numbers as the usage of the image filesystem.",
+    Should "CRI-RTM-012": "From an image's pull until its removal, ImageFsInfo counts the image's bytes and inodes, which the kubelet reports as usage of the image filesystem.",
         KUBELET, tags ["kubelet", "statistics", "image"], calls [ImageFsInfo, PullImage, RemoveImage],
         image_usage_follows_pull_and_removal, faults [
             "ImageFsInfo stale",

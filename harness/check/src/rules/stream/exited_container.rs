@@ -12,7 +12,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Attach swallow",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"sleep 1000\"]",
         ];
-    Must "CRI-STP-015": "StopContainer sends the stop signal only once: many programs exit immediately when they receive it a second time.",
+    Must "CRI-STP-015": "StopContainer sends the stop signal only once, because many programs exit immediately at the second signal.",
         API, tags ["kubelet", "signal"], calls [StopContainer],
         signal_is_sent_once given [pod], faults ["CreateContainer request set config.stop_signal \"SIGINT\""];
 };

@@ -9,7 +9,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-STR-002": "The size that an Exec client sends becomes the size of the command's terminal.",
         KUBELET, tags ["kubelet", "stream", "tty"], calls [Exec],
         terminal_is_resized given [container], faults ["Exec request drop tty", "Exec drop url"];
-    Should "CRI-STR-017": "The terminal of a container, and of an Exec command, is the controlling terminal of its processes: /dev/tty refers to it.",
+    Should "CRI-STR-017": "The terminal of a container or Exec command is its controlling terminal, so that /dev/tty refers to this terminal.",
         CONTAINERD, tags ["stream", "tty"], calls [CreateContainer, Exec],
         terminal_is_controlling, faults [
             "CreateContainer request drop config.tty",
@@ -22,7 +22,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.tty",
             "Attach drop url",
         ];
-    Should "CRI-STR-020": "In a container with a terminal, /dev/console is that terminal (OCI runtime-spec), because init systems write to /dev/console.",
+    Should "CRI-STR-020": "In a container with a terminal, /dev/console is the terminal (OCI runtime-spec), because init systems write to /dev/console.",
         CONTAINERD, tags ["tty"], calls [CreateContainer],
         terminal_is_console given [namespaces], faults [
             "CreateContainer request drop config.tty",

@@ -9,7 +9,7 @@ use super::BOTH_WAYS;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-STR-027": "Exec, Attach and PortForward return URLs with a port, a new unguessable token, and a host that clients can connect to; a loopback host is reported as a divergence.",
+    Should "CRI-STR-027": "Exec, Attach and PortForward return URLs with a port, a new unguessable token, and a host reachable by clients (a loopback host is no failure).",
         KUBELET, tags ["stream", "crictl", "addresses"], calls [Exec, Attach, PortForward],
         urls_are_of_use given [pod, container], faults [
             "Exec set url \"http://0.0.0.0:10010/exec/0123456789\"",

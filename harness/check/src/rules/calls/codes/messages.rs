@@ -7,7 +7,7 @@ use crate::rules::calls::codes::exec_of;
 use crate::rules::sandbox::UNKNOWN;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    May "CRI-COD-025": "The error for a missing sandbox, container or runtime handler contains the id or name of the missing object, and has the code NOT_FOUND, INVALID_ARGUMENT or FAILED_PRECONDITION.",
+    May "CRI-COD-025": "The error for a missing sandbox, container or runtime handler contains its id or name, and has the code NOT_FOUND, INVALID_ARGUMENT or FAILED_PRECONDITION.",
         KUBELET, tags ["codes", "kubelet", "messages"], calls [ContainerStatus, PodSandboxStatus, RunPodSandbox, CreateContainer, StartContainer, ExecSync, Exec, Attach, PortForward, UpdateContainerResources, ReopenContainerLog, ContainerStats],
         errors_name_absent_objects, faults [
             "ContainerStatus recode NOT_FOUND NOT_FOUND \"no such container\"",
@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox if request.runtime_handler == \"no-such-handler\" answer INVALID_ARGUMENT \"bad handler\"",
             "RunPodSandbox if request.runtime_handler == \"no-such-handler\" answer INTERNAL \"no-such-handler\"",
         ];
-    Should "CRI-COD-026": "The error for a missing image or program contains the name of the image or program, and has a code that describes the cause, not INTERNAL.",
+    Should "CRI-COD-026": "The error for a missing image or program contains its name, and has a code other than INTERNAL that describes the cause.",
         KUBELET, tags ["codes", "kubelet", "messages", "pull"], calls [PullImage, CreateContainer],
         errors_name_what_is_missing given [pod], faults [
             "PullImage fail NOT_FOUND \"\"",
