@@ -27,7 +27,7 @@ mod first_argument;
 
 /// The command line of `crib`.
 #[derive(Debug, Parser)]
-#[command(name = "crib", version = env!("CRIB_VERSION"), about = "Run Kubernetes pods from manifests, or serve the CRI runtime and the kubelet-like agent separately", long_about = None, propagate_version = true, max_term_width = 100)]
+#[command(name = "crib", version = env!("CRIB_VERSION"), about = "Run Kubernetes pods from manifests, or run the CRI runtime or the kubelet-like agent separately", long_about = None, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Examples:
   crib run pod.yaml                 run a pod, print its state and logs, clean up
   crib runtime                      serve the Container Runtime Interface on a unix socket

@@ -31,7 +31,7 @@ fn choose(
 /// The flag for the directory of PersistentVolumeClaim volumes.
 #[derive(Clone, Debug, Default, Args)]
 pub struct VolumesDirArgs {
-    /// Directory for PersistentVolumeClaim volumes, which are kept after the pods end [default: /var/lib/crib-volumes for
+    /// Directory for the volumes of PersistentVolumeClaims; the volumes remain after pods end [default: /var/lib/crib-volumes for
     /// root, $XDG_DATA_HOME/crib-volumes for other users]
     #[arg(long, value_name = "DIR", env = "CRIB_VOLUMES_DIR", hide_env_values = true)]
     volumes_dir: Option<PathBuf>,

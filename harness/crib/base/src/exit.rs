@@ -29,18 +29,18 @@ pub const TABLE: &str = "Exit codes:
     0  every pod and Job succeeded
     1  a pod or Job failed, or can never run
     2  bad usage or an invalid manifest; nothing was started
-    3  the runtime failed to start or exited unexpectedly; with --strict, the runtime cannot apply limits or serve Services; or the limits of the crib process are too low (ulimit)
-  124  --timeout expired before every pod had finished
-  130  interrupted: SIGINT, SIGTERM, SIGHUP, or standard output was closed";
+    3  the runtime failed to start or exited unexpectedly; with --strict, the runtime cannot apply limits or serve Services; or a ulimit of the crib process is too low
+  124  --timeout expired before all pods had ended
+  130  interrupted by SIGINT, SIGTERM or SIGHUP, or because standard output was closed";
 
 /// The table in the help of the commands that call a runtime.
 pub const CALLS: &str = "Exit codes:
     0  success
     1  the runtime returned an error, or an operation failed
     2  bad usage
-    3  no runtime found, the connection was lost, or a limit of this process is too low (ulimit)
+    3  no runtime was found, the connection was lost, or a ulimit of this process is too low
   124  the runtime did not answer a call in time
-  130  interrupted: a signal, or standard output was closed";
+  130  interrupted by a signal, or because standard output was closed";
 
 impl Exit {
     /// The exit code as a number.

@@ -19,10 +19,10 @@ pub enum LogLevel {
     Error,
     /// Errors and warnings.
     Warn,
-    /// Also state changes.
+    /// Errors, warnings and state changes.
     #[default]
     Info,
-    /// Also every call.
+    /// Errors, warnings, state changes and every call.
     Debug,
     /// Everything.
     Trace,

@@ -14,13 +14,13 @@ use super::{CallError, Cri};
 /// A container state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum State {
-    /// Created, not started.
+    /// Created, but not started.
     Created,
     /// Started.
     Running,
     /// Ended.
     Exited,
-    /// The state is unknown.
+    /// The runtime does not know the state.
     Unknown,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct CredentialArgs {
     /// Credentials in base64, as in docker's configuration file
     #[arg(long, value_name = "BASE64", env = "CRICTL_AUTH", hide_env_values = true)]
     auth: Option<String>,
-    /// User; the password is read from standard input
+    /// User name; the password is read from standard input
     #[arg(short, long, value_name = "USER", conflicts_with_all = ["creds", "auth"])]
     username: Option<String>,
 }

@@ -17,10 +17,10 @@ pub(crate) struct Which {
     /// Filter by label; repeatable
     #[arg(long, value_parser = label, value_name = "KEY=VALUE")]
     label: Vec<(String, String)>,
-    /// Show only the COUNT newest items, in any state; 0 for no limit
+    /// Show only the COUNT newest matches, in any state; 0: no limit
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "latest")]
     last: Option<usize>,
-    /// Use only the newest match, even if it is not running
+    /// Use only the newest match, in any state
     #[arg(short, long)]
     latest: bool,
 }

@@ -27,13 +27,13 @@ pub(crate) struct ClientArgs {
     /// The image service's CRI endpoint
     #[arg(short, long, value_name = "unix:///PATH")]
     image_endpoint: Option<UnixEndpoint>,
-    /// Timeout of each call: 10, 1.5s, 2m; 0: the default of 10s
+    /// Timeout of each CRI call, such as 10, 1.5s or 2m; 0: the default of 10s
     #[arg(short, long, value_name = "TIME", value_parser = timeout)]
     timeout: Option<Duration>,
-    /// Read endpoints and timeout from this file, in the format of crictl.yaml [env: CRI_CONFIG_FILE]
+    /// File with the endpoints and the timeout, in the format of crictl.yaml [env: CRI_CONFIG_FILE]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Accepted for scripts written for crictl; has no effect
+    /// No effect; accepted because crictl has this flag
     #[arg(short = 'D', long)]
     debug: bool,
 }
@@ -42,8 +42,8 @@ pub(crate) struct ClientArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Endpoints {
-    /// The runtime's CRI endpoint [env: CONTAINER_RUNTIME_ENDPOINT] [default: the first existing socket of crib,
-    /// /etc/crictl.yaml, containerd and CRI-O; then the sockets of `crib run`]
+    /// The runtime's CRI endpoint [env: CONTAINER_RUNTIME_ENDPOINT] [default: the first existing socket: crib's, the one in
+    /// /etc/crictl.yaml, containerd's, CRI-O's, then those of `crib run`]
     #[arg(long, value_name = "unix:///PATH")]
     runtime_endpoint: Option<UnixEndpoint>,
     /// The image service's CRI endpoint [env: IMAGE_SERVICE_ENDPOINT] [default: the runtime's endpoint]
@@ -62,7 +62,7 @@ pub(crate) struct Endpoints {
 pub(crate) struct Connection {
     #[command(flatten)]
     pub(crate) endpoints: Endpoints,
-    /// Timeout of each call: 10, 1.5s, 2m [default: 10s; none for pulls]
+    /// Timeout of each CRI call, such as 10, 1.5s or 2m [default: 10s; none for pulls]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 }

@@ -41,7 +41,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Exit {
     }
 }
 
-/// Print a manual page, or write the pages of all commands
+/// Print one manual page, or write the manual pages of all commands to files
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crib man exec | man -l -

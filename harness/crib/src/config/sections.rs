@@ -254,10 +254,10 @@ const BIN_DIRS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 
 #[derive(Debug, Args)]
 pub(crate) struct NetworkArgs {
-    /// Pod subnets: IPv4, IPv6, or one of each separated by a comma [default: a free subnet of each family]
+    /// Pod subnets: one IPv4 subnet, one IPv6 subnet, or both separated by a comma [default: a free subnet of each IP family]
     #[arg(long, value_name = "SUBNET[,SUBNET]")]
     pod_cidr: Option<PodCidrs>,
-    /// Directory of CNI configurations; CNI plugins then replace the runtime's own bridge
+    /// Directory of CNI configurations; with this flag, CNI plugins replace the runtime's own bridge
     #[arg(long, value_name = "DIR")]
     cni_conf_dir: Option<PathBuf>,
     /// Directory of CNI plugins; repeatable [default: /opt/cni/bin and /usr/lib/cni]

@@ -78,11 +78,11 @@ pub struct ManifestArgs {
     /// Accept unknown fields and duplicate keys in manifests, with a warning
     #[arg(long)]
     pub lenient: bool,
-    /// Fail, instead of warning, if the manifests contain resources or limits that crib cannot provide, kinds that it does not
-    /// run, or Services or PersistentVolumeClaims that it cannot serve as specified
+    /// Fail, instead of warning, if crib does not run a kind, or cannot fully provide a resource, limit, Service or
+    /// PersistentVolumeClaim
     #[arg(long)]
     pub strict: bool,
-    /// Maximum total number of YAML documents in the manifests
+    /// Maximum number of YAML documents in all manifests together
     #[arg(long, value_name = "NUMBER", default_value_t = Self::default().max_documents)]
     pub max_documents: usize,
 }

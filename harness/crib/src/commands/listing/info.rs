@@ -83,7 +83,7 @@ fn snake_case(name: &str) -> String {
     snake
 }
 
-/// Show the runtime's configuration (its cgroup driver)
+/// Show the cgroup driver of the runtime
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:

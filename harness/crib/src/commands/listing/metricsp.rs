@@ -39,7 +39,7 @@ pub(crate) async fn run(args: &MetricspArgs) -> Result<Exit, CallError> {
     }
 }
 
-/// List the metrics that metricsp shows
+/// List the metrics that `crib metricsp` shows
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:

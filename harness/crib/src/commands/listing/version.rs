@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::commands::prelude::*;
 
-/// Print the versions of crib, the CRI and the runtime, if one is running
+/// Print the versions of crib, the CRI and any running runtime
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:

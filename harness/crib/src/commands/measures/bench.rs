@@ -35,7 +35,7 @@ struct Results {
     report: Vec<Destination<Form>>,
 }
 
-/// Benchmark a CRI runtime, or compare two
+/// Benchmark a CRI runtime, or compare two runtimes
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
@@ -48,7 +48,7 @@ Examples:
 
 Sections:
   startup     the time until crib's own daemon answers its first call
-  calls       the calls of a pod's lifecycle, and a container's kernel operations without a runtime
+  calls       each call of a pod's lifecycle, and the kernel operations of a container without a runtime
   throughput  complete pod lifecycles per second, with several pods in parallel (--concurrency)
   growth      the same calls as in the section calls, while many other pods run (--sizes)
   density     memory (PSS) of all processes that the runtime started for its pods (--pods)
@@ -56,25 +56,25 @@ Sections:
   pulls       pulls of an image with one large layer, and of an image with many small layers
   logs        the throughput of container output to the log
 
-With --vs, each round measures both runtimes, one after the other, and the ratio of the two runtimes is the median of \
-the rounds' ratios. If the machine has other load, only these ratios are meaningful. docs/performance.md shows results and \
-describes the JSON output.
+With --vs, each round measures both runtimes, one after the other, and the ratio of the two runtimes is the median of the \
+rounds' ratios. If the machine has other load, only the ratios of two runtimes are meaningful. docs/performance.md shows \
+results and describes the JSON output.
 
-The benchmark labels its pods and removes them at the end; pods of a benchmark that was killed are removed by the next \
-benchmark. Containers run the image of --image. Without --image, the benchmark builds an image from programs of this \
-machine and serves it from its own registry, at 127.0.0.1 without TLS. At SIGINT or SIGTERM, the benchmark removes its \
-pods and exits early; at a second signal, it exits immediately.
+At the end, the benchmark removes its own pods, and the pods of earlier benchmarks that were killed. Containers run the \
+image of --image. Without --image, the benchmark builds an image from programs of this machine and serves it from its own \
+registry, at 127.0.0.1 without TLS. At SIGINT or SIGTERM, the benchmark removes its pods and exits early; at a second \
+signal, it exits immediately.
 
 Exit codes:
     0  all sections were measured; notes in the output name anything that could not be measured
     1  a call failed, so the section with this call is incomplete
     2  bad usage
-    3  no runtime was found, the runtime does not answer, or no image for containers is available
-  130  interrupted: a signal, or standard output was closed")]
+    3  no runtime was found, the runtime does not answer, or containers have no image
+  130  interrupted by a signal, or because standard output was closed")]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     command: Option<BenchCommand>,
-    /// A second runtime to compare with; each round measures both
+    /// Endpoint of a second runtime to compare with; each round measures both runtimes
     #[arg(long, value_name = "unix:///PATH")]
     vs: Option<UnixEndpoint>,
     /// Measure only these sections; repeatable, or separated by commas
@@ -86,25 +86,25 @@ pub(crate) struct BenchArgs {
     /// Measure each section briefly (a few seconds in total), to test the benchmark itself; the results are not meaningful
     #[arg(long)]
     quick: bool,
-    /// Number of times that each call is measured; slow measurements are repeated less often [default: 50]
+    /// Number of times that each call is measured; slow calls are measured less often [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// For section growth: numbers of other pods that run during the calls [default: 10,100]
+    /// For the section growth: numbers of other pods that run during the calls [default: 10,100]
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     sizes: Vec<u16>,
-    /// For section density: number of pods [default: 50]
+    /// For the section density: number of pods [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pods: Option<u16>,
-    /// For section throughput: numbers of parallel pods [default: 1,2,4,8,16]
+    /// For the section throughput: numbers of parallel pods [default: 1,2,4,8,16]
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: Vec<u16>,
     /// Timeout of each call
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     deadline: Duration,
-    /// Container image, which must have a shell [default: an image built from programs of this machine]
+    /// Image of the containers, which must contain a shell [default: an image built from programs of this machine]
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
-    /// Port of the benchmark's own registry at 127.0.0.1, which serves its images [default: a free port]
+    /// Port at 127.0.0.1 of the image registry that `crib bench` starts [default: a free port]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     registry_port: Option<u16>,
     #[command(flatten)]

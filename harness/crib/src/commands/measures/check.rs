@@ -27,9 +27,9 @@ use crate::reported::{Destination, ensure_distinct, ensure_writable, write_file}
 /// The lowest severity whose failures make the check fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// Rules that the kubelet cannot work without.
+    /// Rules of severity must, which the kubelet needs.
     Must,
-    /// Also rules that some client features cannot work without.
+    /// Also rules of severity should, which features of some clients need.
     #[default]
     Should,
     /// Every rule.
@@ -82,18 +82,17 @@ Examples:
 tag or a call (StopContainer). --list prints the rules; --explain prints a rule, its source (such as the CRI \
 specification) and the faults that the rule detects. docs/check.md shows how to check a runtime.
 
-Each rule uses only pods that it creates, so other clients can use the runtime at the same time. The check removes its \
-pods at the end; pods of a check that was killed are removed by the next check. Containers run the image of --image. \
-Without --image, the check builds an image from programs of this machine and serves it from its own registry, at \
-127.0.0.1 without TLS. At SIGINT or SIGTERM, the check removes its pods and exits early; at a second signal, it exits \
-immediately.
+Each rule uses only pods that it creates, so other clients can use the runtime at the same time. At the end, the check \
+removes its own pods, and the pods of earlier checks that were killed. Containers run the image of --image. Without --image, \
+the check builds an image from programs of this machine and serves it from its own registry, at 127.0.0.1 without TLS. At \
+SIGINT or SIGTERM, the check removes its pods and exits early; at a second signal, it exits immediately.
 
 Exit codes:
-    0  no rule of severity --fail-on or above failed
-    1  a rule of severity --fail-on or above failed, or an object that the check created could not be removed
+    0  no rule failed whose severity is at least --fail-on
+    1  a rule failed whose severity is at least --fail-on, or an object that the check created could not be removed
     2  bad usage
-    3  no runtime was found, the runtime does not answer, or no image for containers is available
-  130  interrupted: a signal, or standard output was closed")]
+    3  no runtime was found, the runtime does not answer, or containers have no image
+  130  interrupted by a signal, or because standard output was closed")]
 pub(crate) struct CheckArgs {
     #[command(subcommand)]
     command: Option<CheckCommand>,
@@ -115,14 +114,14 @@ pub(crate) struct CheckArgs {
     /// Explain the rules with this id, severity, area, tag or call, without running them; repeatable, or separated by commas
     #[arg(long, value_name = "WORD", value_delimiter = ',', conflicts_with = "list")]
     explain: Vec<String>,
-    /// Container image, which must have a shell [default: an image built from programs of this machine]
+    /// Image of the containers, which must contain a shell [default: an image built from programs of this machine]
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
-    /// Port of the check's own registry at 127.0.0.1, which serves its images [default: a free port; 5055 with --print-config]
+    /// Port at 127.0.0.1 of the image registry that `crib check` starts [default: a free port; 5055 with --print-config]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     registry_port: Option<u16>,
-    /// Print the configuration that lets this runtime pull from the check's registry, and exit; the check needs the same
-    /// --registry-port
+    /// Print the configuration with which this runtime can pull from the registry of `crib check`, and exit; use the same
+    /// --registry-port for the check
     #[arg(long, value_enum, value_name = "RUNTIME")]
     print_config: Option<Configurable>,
     /// Number of rules that run in parallel, not counting rules that have run for 10 s or longer

@@ -17,7 +17,7 @@ use crate::commands::prelude::*;
 
 const CODES: &str = "Exit codes:
     0  success
-    1  no run has this name, or an operation failed
+    1  no run has the given name, or an operation failed
     2  bad usage
   124  a run did not answer in time";
 
@@ -31,10 +31,10 @@ Examples:
   crib down web
   crib down --all --force
 
-The command waits until the runs are removed, and prints the pods that it waits for. At the end, it prints the number of \
-pods in each phase, for each run. A pod without terminationGracePeriodSeconds has a grace period of 10 s instead of 30 s. \
-Volumes of PersistentVolumeClaims are kept. To end pods that `crib run --keep` left running, use the NAME that `crib run` \
-printed.\n\n{CODES}"))]
+`crib down` waits until the runs are removed, and prints the pods that have not ended yet. For each removed run, `crib down` \
+prints the number of pods in each phase. A pod without terminationGracePeriodSeconds has a grace period of 10 s instead of \
+30 s. Volumes of PersistentVolumeClaims are kept. To end pods that `crib run --keep` left running, use the NAME that `crib \
+run` printed.\n\n{CODES}"))]
 pub(crate) struct DownArgs {
     /// Names of runs, as given to `crib run --name`
     #[arg(required_unless_present = "all", value_name = "NAME", add = completion::runs())]

@@ -15,21 +15,21 @@ mod model;
 mod services;
 mod text;
 
-/// Show what `crib run` would start, pull and mount, and which fields have no effect
+/// Show what `crib run` would start, pull and mount, and which manifest fields have no effect
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crib explain-run pod.yaml
   helm template chart | crib explain-run -
   crib explain-run --output json pods/ | jq -r '.pods[].containers[].image'
 
-Nothing is started, pulled or changed. Exit codes:
+`crib explain-run` starts, pulls and changes nothing. Exit codes:
     0  `crib run` would accept the manifests
     2  bad usage, or `crib run` would reject the manifests")]
 pub(crate) struct ExplainRunArgs {
     /// Manifests: files, directories of *.yaml, *.yml and *.json files, or - for standard input
     #[arg(value_name = "FILE|DIR|-", required_unless_present = "filename")]
     manifests: Vec<PathBuf>,
-    /// Manifests given as an option, as with kubectl; repeatable
+    /// Manifests, in the same forms as the arguments, as with kubectl; repeatable
     #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
     #[command(flatten)]

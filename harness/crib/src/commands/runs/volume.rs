@@ -20,7 +20,7 @@ const CODES: &str = "Exit codes:
     1  an operation failed
     2  bad usage";
 
-/// List and remove PersistentVolumeClaim volumes, which are kept after the pods end
+/// List and remove the volumes of PersistentVolumeClaims, which `crib run` keeps after pods end
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -28,7 +28,7 @@ Examples:
   crib volume rm data-postgres-0
 
 A PersistentVolumeClaim without a matching PersistentVolume gets a directory as its volume, unless the claim has a selector \
-or an empty storageClassName. Later runs reuse the directory.\n\n{CODES}"))]
+or an empty storageClassName. Later runs reuse the directory of a claim.\n\n{CODES}"))]
 pub(crate) struct VolumeArgs {
     #[command(subcommand)]
     command: VolumeCommand,
@@ -43,7 +43,7 @@ enum VolumeCommand {
     Rm(RmArgs),
 }
 
-/// List PersistentVolumeClaim volumes
+/// List the volumes of PersistentVolumeClaims
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -60,7 +60,7 @@ struct LsArgs {
     volumes: VolumesDirArgs,
 }
 
-/// Remove PersistentVolumeClaim volumes with their data
+/// Remove volumes of PersistentVolumeClaims with their data
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:

@@ -27,7 +27,7 @@ mod systemd;
 use settings::Settings;
 use start::Start;
 
-/// Run the pods of manifests or of a cluster on a CRI runtime
+/// Run pods on a CRI runtime, from manifests or from a cluster's API server
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crib agent --runtime-endpoint unix:///run/crib/crib.sock --manifests /etc/crib/manifests

@@ -78,7 +78,7 @@ impl Args for KubeletArgs {
             .default_missing_value("true")
             .help("Print the version of Kubernetes that the agent implements; raw: print all version information");
         command
-            .about("Run the agent with the kubelet's flags and defaults")
+            .about("Run crib's agent with the kubelet's flags and defaults")
             .disable_version_flag(true)
             .after_help(EXAMPLES)
             .arg(version)

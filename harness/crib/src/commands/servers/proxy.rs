@@ -26,8 +26,8 @@ Examples:
   crib proxy --listen /tmp/p.sock --upstream /tmp/r.sock --rules rules.txt --control /tmp/c.sock
   crib proxy ctl --control /tmp/c.sock on slow-stop
 
-A rule is the value of --fault, or a line in the file of --rules. It has the form [off] [NAME:] CALLS [after N] [every N] \
-[times N] [probability P] [message N[..M]] [if CONDITION] ACTION, where ACTION is one of:
+A rule is the value of --fault, or a line in the file of --rules. A rule has the form [off] [NAME:] CALLS [after N] [every \
+N] [times N] [probability P] [message N[..M]] [if CONDITION] ACTION, where ACTION is one of:
   answer CODE [\"TEXT\"]         return this code; the runtime does not see the call
   swallow                       return an empty response; the runtime does not see the call
   stale                         return the runtime's last response to an identical request, if any
@@ -42,17 +42,17 @@ A rule is the value of --fault, or a line in the file of --rules. It has the for
   throttle BYTES                limit responses to this many bytes per second
 
 A CONDITION compares fields of the request or the response with JSON values: `request.container_id == \"c\" and not \
-status.labels[\"app\"] in [\"a\", \"b\"]`. In the file of --rules, # begins a comment, and a line `seed N` sets the \
-seed. docs/proxy.md describes rules in full.
+status.labels[\"app\"] in [\"a\", \"b\"]`. In the file of --rules, # begins a comment, and the line `seed N` sets the seed. \
+docs/proxy.md describes rules in full.
 
-Prints `listening on unix://PATH` when it is ready, and serves until it receives a signal. Exit codes:
-    0  ended by a signal
+When the proxy is ready, it prints `listening on unix://PATH`, and then serves until it receives a signal. Exit codes:
+    0  a signal ended the proxy
     1  a socket cannot be created, the trace cannot be written, or --lint found a mistake
     2  bad usage, or a rule is invalid")]
 pub(crate) struct ProxyArgs {
     #[command(subcommand)]
     command: Option<ProxyCommand>,
-    /// When a call ends, write it to this file, one JSON object per line
+    /// Write each call to this file when the call ends, one JSON object per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]

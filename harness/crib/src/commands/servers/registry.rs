@@ -22,10 +22,10 @@ Examples:
   crib registry --load busybox.tar --load layouts/ --load app.tar=registry.k8s.io/app:1
   crib registry --tls --ca-file ca.pem --auth bearer:me:secret
 
-When the registry is ready, it prints `listening on http://ADDRESS`, or https://ADDRESS with --tls. An image that is \
-loaded as registry.k8s.io/app:1 can be pulled as ADDRESS/registry.k8s.io/app:1, and by clients that use this registry as \
-a mirror (?ns=registry.k8s.io). The image can also be pulled as ADDRESS/app:1, unless a different image was loaded as \
-app:1 of another registry.")]
+When the registry is ready, it prints `listening on http://ADDRESS`, or https://ADDRESS with --tls. Clients can pull an \
+image that was loaded as registry.k8s.io/app:1 as ADDRESS/registry.k8s.io/app:1, or with this registry as a mirror \
+(?ns=registry.k8s.io). Clients can also pull the image registry.k8s.io/app:1 as ADDRESS/app:1, unless a different image was \
+loaded as app:1 of another registry.")]
 pub(crate) struct RegistryArgs {
     /// Address to listen on; :PORT listens on all addresses of this host
     #[arg(long, value_name = "[HOST]:PORT", default_value = "127.0.0.1:0", value_parser = listen_address)]
@@ -36,7 +36,7 @@ pub(crate) struct RegistryArgs {
     /// Load the images of an OCI layout, an OCI or docker archive, or a directory of layouts and archives; repeatable
     #[arg(long, value_name = "PATH[=NAME:TAG]")]
     load: Vec<String>,
-    /// Authentication: basic:USER:PASSWORD, bearer, or bearer:USER:PASSWORD
+    /// Authentication that clients need: basic:USER:PASSWORD, bearer, or bearer:USER:PASSWORD
     #[arg(long, value_name = "KIND[:USER:PASSWORD]")]
     auth: Option<Auth>,
     /// Serve TLS with a certificate from a generated CA
@@ -45,7 +45,7 @@ pub(crate) struct RegistryArgs {
     /// Write the CA certificate to this file
     #[arg(long, value_name = "FILE", requires = "tls")]
     ca_file: Option<PathBuf>,
-    /// Write the address to this file when the registry is ready
+    /// Write the registry's address to this file when the registry is ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     /// Exit when standard input is closed

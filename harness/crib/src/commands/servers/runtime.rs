@@ -36,9 +36,10 @@ Examples:
   crib runtime --listen unix:///tmp/crib.sock --state-dir /tmp/crib
   crictl --runtime-endpoint unix:///run/crib/crib.sock pods
 
-SIGTERM or SIGINT shuts the runtime down. Containers keep running, and the next runtime with the same state directory \
-recovers them, unless --ephemeral or --until-stdin-closes is given. Shutdown takes at most 10 s, or 30 s if the runtime \
-has to remove pods, even if calls hang. A second signal ends the runtime immediately.")]
+SIGTERM or SIGINT shuts the runtime down. Containers keep running after a shutdown, and the next runtime with the same \
+state directory recovers the containers. With --ephemeral or --until-stdin-closes, a shutdown removes all pods. Even if \
+calls hang, a shutdown takes at most 10 s, or 30 s if the runtime removes pods. A second signal ends the runtime \
+immediately.")]
 pub(crate) struct RuntimeArgs {
     /// Socket to listen on [default: unix:///run/crib/crib.sock for root, unix://$XDG_RUNTIME_DIR/crib/crib.sock for other users]
     #[arg(long, value_name = "unix:///PATH")]
@@ -47,10 +48,10 @@ pub(crate) struct RuntimeArgs {
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Isolation mode: root (namespaces created by root), rootless (namespaces in a user namespace), process (no namespaces) or
-    /// auto (the strongest that the machine supports)
+    /// auto (the strongest mode that the machine supports)
     #[arg(long, default_value_t = IsolationRequest::Auto)]
     isolation: IsolationRequest,
-    /// Provide the images of an archive (docker or OCI), an OCI layout, or a directory of archives and layouts; repeatable
+    /// Add the images of this docker or OCI archive, OCI layout, or directory of archives and layouts; repeatable
     #[arg(long, value_name = "PATH")]
     image_archive: Vec<PathBuf>,
     /// Add an image whose containers execute a behaviour script (docs/testing.md) instead of a program, for tests of clients;
@@ -62,7 +63,7 @@ pub(crate) struct RuntimeArgs {
     /// Configuration file; see examples/runtime.yaml
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Mirror to try first for a registry's images; *=URL applies to all registries; repeatable
+    /// Mirror to try before the registry HOST; *=URL sets a mirror for all registries; repeatable
     #[arg(long, value_name = "HOST=URL")]
     registry_mirror: Vec<MirrorFlag>,
     /// Exit when standard input is closed; implies --ephemeral
@@ -71,7 +72,7 @@ pub(crate) struct RuntimeArgs {
     /// Remove all pods when the runtime exits
     #[arg(long)]
     ephemeral: bool,
-    /// Group that may connect to the --listen socket, by name or number
+    /// Name or number of the group whose members may connect to the --listen socket
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
     /// Address of the stream server for exec, attach and port-forward; port 0 selects a free port [default: 127.0.0.1:0]

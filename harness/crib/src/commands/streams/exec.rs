@@ -53,7 +53,7 @@ pub(crate) struct ExecArgs {
     /// Namespace of the given pod: the command line's `-n`, if its value is not a number
     #[arg(long, hide = true, conflicts_with_all = FILTERS)]
     pod_namespace: Option<String>,
-    /// Pass standard input to the command
+    /// Pass crib's standard input to the command
     #[arg(short, long, alias = "stdin")]
     interactive: bool,
     /// Allocate a terminal

@@ -48,11 +48,11 @@ Examples:
   crib bench --report json=old.json
   crib bench compare old.json new.json
 
-A report can contain two runtimes (`crib bench --vs`); the first runtime of each report is compared. A row of the output, \
-such as a call, is better or worse if the confidence intervals of its two medians do not overlap and the medians differ by \
-a factor of more than 1.1. The factor is 1.5 if either benchmark measured the row in fewer than 5 rounds. The machine \
-can be slower in one of the two benchmarks: the output shows how many times as long a container's kernel operations, \
-without a runtime, took in the new one. To compare two runtimes with each other, use `crib bench --vs`.
+If a report contains two runtimes (`crib bench --vs`), the comparison uses the first runtime. A row of the output, such as a \
+call, is better or worse if the confidence intervals of its two medians do not overlap and the medians differ by a factor of \
+more than 1.1. If either benchmark measured a row in fewer than 5 rounds, the medians must differ by a factor of more than \
+1.5. To show whether the machine itself was slower in one benchmark, the output compares the durations of a container's \
+kernel operations, measured without a runtime. To compare two runtimes with each other, use `crib bench --vs`.
 
 Exit codes:
     0  no row became worse

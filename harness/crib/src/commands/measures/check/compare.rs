@@ -16,12 +16,12 @@ Examples:
   crib check compare old.json new.json
   crib check compare old.json new.json --html comparison.html
 
-`crib check --report json=FILE` writes a report. A call, such as StopContainer, counts as slower if each report contains \
-it at least 5 times, and its median duration grew by more than half and by more than 5 ms.
+`crib check --report json=FILE` writes a report. A call, such as StopContainer, counts as slower if its median duration \
+grew by more than half and by more than 5 ms, and each report contains the call at least 5 times.
 
 Exit codes:
     0  no new failure
-    1  a rule fails that did not fail in the earlier check
+    1  a rule that did not fail in the earlier check fails in the later check
     2  bad usage, or a file is not a report")]
 pub(super) struct CompareArgs {
     /// Report of the earlier check

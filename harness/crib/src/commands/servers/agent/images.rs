@@ -33,8 +33,7 @@ enum VerificationPolicy {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Images")]
 pub(crate) struct ImageArgs {
-    /// Registry credentials: Docker's config.json, which applies to all pods, or manifests of Secrets that pods name in
-    /// imagePullSecrets
+    /// Registry credentials: a Docker config.json for all pods, or manifests of Secrets that pods name in imagePullSecrets
     #[arg(long, value_name = "FILE")]
     pull_secrets: Option<PathBuf>,
     /// CredentialProviderConfig file, or a directory of such files

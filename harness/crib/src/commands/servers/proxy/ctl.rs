@@ -16,9 +16,9 @@ Examples:
   crib proxy ctl --control /tmp/c.sock add 'full: PullImage fail UNKNOWN'
   crib proxy ctl --control /tmp/c.sock remove full
 
-At the end, each command prints all rules, one JSON object per line: the rule's name or number, whether it is on, the \
-number of matching calls, the number of calls that the rule was applied to, and the rule's text. If a rule that was off is \
-switched on, its counters are reset. A new rule is added after the others; without a name, it gets the next number.
+Each command ends by printing all rules, one JSON object per line. The object of a rule contains its name or number, its \
+state (on or off), the numbers of matching and of affected calls, and its text. Switching on a rule that was off resets \
+the rule's counters. A new rule is added after the others; without a name, it gets the next number.
 
 Exit codes:
     0  success

@@ -23,20 +23,20 @@ Examples:
   crib proxy record session.jsonl --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock
   crib proxy replay session.jsonl --listen unix:///tmp/r.sock
 
-A request gets the response that was recorded for an identical request: the n-th identical request gets the n-th recorded \
-response, and later identical requests get the last one. Streams send their recorded messages in order. A request that was \
-not recorded fails with FAILED_PRECONDITION; standard error then shows the most similar recorded call and the first field \
-that differs.
+A request gets the response that was recorded for an identical request. If several identical requests were recorded, their \
+responses are returned in the recorded order, and then the last response is repeated. Streams send their recorded messages \
+in order. A request that was not recorded fails with FAILED_PRECONDITION; standard error then shows the most similar \
+recorded call and the first field that differs.
 
-Prints `listening on unix://PATH` when it is ready, and serves until it receives a signal. Exit codes:
-    0  ended by a signal
+When the proxy is ready, it prints `listening on unix://PATH`, and then serves until it receives a signal. Exit codes:
+    0  a signal ended the proxy
     1  the socket cannot be created
     2  bad usage, or the file is not a recording")]
 pub(super) struct ReplayArgs {
     /// The recording
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Socket for the clients
+    /// Socket that clients connect to
     #[arg(long, value_name = "unix:///PATH")]
     listen: UnixEndpoint,
     /// Wait for the recorded duration before each response
@@ -79,8 +79,8 @@ Examples:
   crib proxy lint session.jsonl
   crib proxy lint session.jsonl --allow polled-too-often,stream-left-open
 
-Prints a line for each finding: the time, the number of the client's connection, the rule, and a description. docs/proxy.md \
-lists the rules.
+The output has a line for each call that breaks a rule: the time, the number of the client's connection, the rule, and a \
+description. docs/proxy.md lists the rules.
 
 Exit codes:
     0  no rule was broken

@@ -19,7 +19,7 @@ use crate::endpoint;
 /// The sockets and rules of the proxy.
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
-    /// Socket for the clients
+    /// Socket that clients connect to
     #[arg(long, value_name = "unix:///PATH")]
     listen: UnixEndpoint,
     /// The runtime's socket, which need not exist yet
@@ -31,14 +31,14 @@ pub(super) struct ServeArgs {
     /// File with one rule per line; these rules apply before the rules of --fault
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// Seed for `probability`; the same seed selects the same calls [default: the seed in the file of --rules, or 0]
+    /// Seed for rules with `probability`; the same seed selects the same calls [default: the seed in the file of --rules, or 0]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Socket for `crib proxy ctl`, which lists and changes the rules
     #[arg(long, value_name = "unix:///PATH")]
     control: Option<UnixEndpoint>,
-    /// When the proxy ends, print the client's mistakes as `crib proxy lint` does, and exit with code 1 if there are any, or if
-    /// there were too many calls to check them all
+    /// When the proxy ends, print broken rules as `crib proxy lint` does; exit with code 1 if a rule was broken, or if there were
+    /// too many calls to check
     #[arg(long)]
     lint: bool,
 }
@@ -176,9 +176,9 @@ impl Trace {
 Examples:
   crib proxy record session.jsonl --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock
 
-When a call ends, writes it to FILE as a line of JSON, with times in seconds and without secrets. Prints `listening on \
-unix://PATH` when it is ready, and records until it receives a signal. Exit codes:
-    0  ended by a signal
+When a call ends, the proxy writes the call to FILE as a line of JSON, with times in seconds and without secrets. When the \
+proxy is ready, it prints `listening on unix://PATH`, and then records until it receives a signal. Exit codes:
+    0  a signal ended the proxy
     1  a socket cannot be created, the recording cannot be written, or --lint found a mistake
     2  bad usage, or a rule is invalid")]
 pub(super) struct RecordArgs {
