@@ -27,9 +27,9 @@ use parser::Node;
 
 /// The text about templates in the help.
 pub(crate) const SUPPORTED: &str = "--template supports a part of Go's template language: fields, $variables, pipelines, \
-parentheses, if, else, with, range, break, continue, comments, {{- -}}, and the functions and, or, not, eq, ne, lt, le, \
-gt, ge, index, slice, len, print, println, printf, json, title, lower, upper and base64decode. It does not support \
-define, template, block or other functions. A field that the document does not have is an error.";
+parentheses, if, else, with, range, break, continue, comments, {{- -}}, and the functions and, or, not, eq, ne, lt, le, gt, \
+ge, index, slice, len, print, println, printf, json, title, lower, upper and base64decode. --template does not support \
+define, template, block or other functions. A field that is missing in the result is an error.";
 
 /// Why a template cannot be parsed or rendered.
 #[derive(Debug, Error, PartialEq, Eq)]

@@ -47,9 +47,9 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Exit {
   crib man exec | man -l -
   crib man --output ~/.local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// Command to print the page of [default: crib itself]
+    /// Command whose manual page is printed [default: crib itself]
     command: Option<String>,
-    /// Write the pages of all commands into this directory
+    /// Write the manual pages of all commands to this directory
     #[arg(short, long, value_name = "DIR", conflicts_with = "command")]
     output: Option<PathBuf>,
 }

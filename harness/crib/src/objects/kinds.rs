@@ -66,12 +66,12 @@ const SKIPPED: [ApiKind; 10] = [
 const IN_ALL: usize = 9;
 
 /// The text about kinds in the help of `crib get`.
-pub(crate) const HELP: &str = "Kinds: pods (po), replicationcontrollers (rc), services (svc), daemonsets (ds), \
-deployments (deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), jobs, configmaps (cm), secrets, \
-persistentvolumeclaims (pvc), persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), endpointslices, \
-runtimeclasses, priorityclasses (pc), clustertrustbundles, and any other kind of object in a run. `all` means the first \
-nine of these kinds, from pods to jobs. Endpoints appear as endpointslices. Lists of kinds that `crib run` skips, such as \
-ingresses (ing), are empty.";
+pub(crate) const HELP: &str = "Kinds: pods (po), replicationcontrollers (rc), services (svc), daemonsets (ds), deployments \
+(deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), jobs, configmaps (cm), secrets, persistentvolumeclaims (pvc), \
+persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), endpointslices, runtimeclasses, priorityclasses (pc), \
+clustertrustbundles, and any other kind of object in a run. `all` means the nine kinds from pods to jobs in the list of \
+kinds. Endpoints appear as endpointslices. `crib get` shows no objects of kinds that `crib run` skips, such as ingresses \
+(ing).";
 
 /// The requested objects.
 #[derive(Debug, PartialEq, Eq)]

@@ -20,10 +20,11 @@ Examples:
   crib load app.tar
   crib load layouts/ app.tar=registry.example.com/team/app:1
 
-A PATH is an OCI layout, an OCI or docker archive, or a directory of archives and layouts. NAME:TAG names the image; the default is the \
-name in the layout or archive. `crib load` serves an image registry on the loopback interface, and the runtime pulls the \
-images from it. In crib's runtime, the images keep their names; in other runtimes, the address of this registry precedes \
-each name. `crib load` prints the name and the id of each image in the runtime."))]
+A PATH is an OCI layout, an OCI or docker archive, or a directory of archives and layouts. NAME:TAG names the image; the \
+default is the name in the layout or archive. `crib load` serves an image registry on the loopback interface, and the \
+runtime pulls the images from this registry. In crib's runtime, loaded images keep their names; in other runtimes, each name \
+begins with the address of the registry of `crib load`. `crib load` prints the name and the id of each image in the \
+runtime."))]
 pub(crate) struct LoadArgs {
     /// Image archives or OCI layouts to load
     #[arg(required = true, value_name = "PATH[=NAME:TAG]")]

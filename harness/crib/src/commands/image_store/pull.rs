@@ -14,7 +14,7 @@ Examples:
   crib pull registry.k8s.io/pause:3.10 busybox
   crib pull --creds me:secret localhost:5000/team/app:1
 
-Prints the id of each image. Ctrl-C cancels the pull."))]
+`crib pull` prints the id of each image. Ctrl-C cancels the pull."))]
 pub(crate) struct PullArgs {
     /// Image references
     #[arg(required = true, value_name = "IMAGE")]

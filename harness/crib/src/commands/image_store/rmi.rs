@@ -12,7 +12,7 @@ Examples:
   crib rmi busybox
   crib rmi --prune
 
-Removes an image with all its names, even if only one of them is given."))]
+`crib rmi` removes an image with all its names, even if only one name is given."))]
 pub(crate) struct RmiArgs {
     /// Image references or ids
     #[arg(required_unless_present_any = ["all", "prune"], value_name = "IMAGE")]

@@ -11,8 +11,8 @@ Examples:
   crib create web container.json pod.json
   crib start $(crib create --with-pull web container.yaml pod.yaml)
 
-CONTAINER-CONFIG is a file with a ContainerConfig of the CRI, and POD-CONFIG a file with the PodSandboxConfig of the pod, \
-each in JSON or YAML, as with crictl. Prints the container's id."))]
+CONTAINER-CONFIG is a file with a ContainerConfig of the CRI, and POD-CONFIG is a file with the pod's PodSandboxConfig, each \
+in JSON or YAML, as with crictl. `crib create` prints the container's id."))]
 pub(crate) struct CreateArgs {
     /// Pod: id, id prefix or name
     pod: String,
@@ -22,7 +22,7 @@ pub(crate) struct CreateArgs {
     /// Configuration of the pod
     #[arg(value_name = "POD-CONFIG")]
     pod_config: String,
-    /// First pull the container's image and the images that it mounts
+    /// First pull the container's image and the images that the container mounts
     #[arg(long)]
     with_pull: bool,
     /// Do not pull images, even if crictl's configuration file sets pull-image-on-create

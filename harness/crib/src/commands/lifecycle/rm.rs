@@ -13,7 +13,7 @@ Examples:
   crib rm -f web
   crib rm --all --force
 
-Prints the id of each container."))]
+`crib rm` prints the id of each container."))]
 pub(crate) struct RmArgs {
     /// Containers: ids, id prefixes or names
     #[arg(required_unless_present = "all", value_name = "CONTAINER")]

@@ -10,8 +10,8 @@ Examples:
   crib runp pod.json
   crib runp --runtime strict pod.yaml
 
-POD-CONFIG is a file with a PodSandboxConfig of the CRI in JSON or YAML, as with crictl. Prints the pod's id. To run \
-Kubernetes manifests, use `crib run`."))]
+POD-CONFIG is a file with a PodSandboxConfig of the CRI in JSON or YAML, as with crictl. `crib runp` prints the pod's id. To \
+run Kubernetes manifests, use `crib run`."))]
 pub(crate) struct RunpArgs {
     /// Configuration of the pod
     #[arg(value_name = "POD-CONFIG")]

@@ -9,7 +9,7 @@ use crate::commands::prelude::*;
 Examples:
   crib start 3f1c
 
-Prints the id of each container."))]
+`crib start` prints the id of each container."))]
 pub(crate) struct StartArgs {
     /// Containers: ids, id prefixes or names
     #[arg(required = true, value_name = "CONTAINER")]
@@ -38,12 +38,12 @@ Examples:
   crib stop --timeout 30 web
   crib stop --all
 
-Prints the id of each container."))]
+`crib stop` prints the id of each container."))]
 pub(crate) struct StopArgs {
     /// Containers: ids, id prefixes or names
     #[arg(required_unless_present = "all", value_name = "CONTAINER")]
     containers: Vec<String>,
-    /// Seconds until a container that ignores its stop signal is killed
+    /// Seconds after the stop signal until a container that still runs is killed
     #[arg(short, long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     timeout: i64,
     /// Stop all running containers
@@ -89,7 +89,8 @@ pub(crate) async fn stop(args: &StopArgs) -> Result<Exit, CallError> {
 Examples:
   crib checkpoint --export /var/tmp/web.tar web
 
-The container keeps running. The runtime writes the archive, so its path must be absolute. Prints the id of each container."))]
+A checkpointed container keeps running. The runtime writes the archive, so the path of --export must be absolute. `crib \
+checkpoint` prints the id of each container."))]
 pub(crate) struct CheckpointArgs {
     /// Containers: ids, id prefixes or names
     #[arg(required = true, value_name = "CONTAINER")]

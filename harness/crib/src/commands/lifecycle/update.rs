@@ -9,7 +9,7 @@ Examples:
   crib update --memory 67108864 web
   crib update --cpu-period 100000 --cpu-quota 50000 web
 
-Limits that are 0 or not given stay unchanged. Prints the id of each container."))]
+A limit that is 0 or not given stays unchanged. `crib update` prints the id of each container."))]
 pub(crate) struct UpdateArgs {
     /// Containers: ids, id prefixes or names
     #[arg(required = true, value_name = "CONTAINER")]

@@ -26,9 +26,9 @@ Examples:
   crib events -o json | jq -r .containerEventType
   crib events -o go-template --template '{{.containerEventType}} {{.containerId}}'
 
-With -o table, each line shows the time, the event type, the id of the container or sandbox, the pod, the container's name \
-and, if the container has exited, the reason and the exit code. Sandboxes have the same event types as containers: created, \
-started, stopped and deleted."))]
+With -o table, each line shows the time, the event type, the id of the container or sandbox, the pod, and the container's \
+name. A line about a container that has exited also shows the reason and the exit code. Sandboxes have the same event types \
+as containers: created, started, stopped and deleted."))]
 pub(crate) struct EventsArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]

@@ -17,7 +17,7 @@ Examples:
   crib info
   crib info -o go-template --template '{{range .status.conditions}}{{.type}}={{.status}} {{end}}'
 
-`crib inspect --help` describes templates."))]
+`crib inspect --help` describes the syntax of --template."))]
 pub(crate) struct InfoArgs {
     /// Omit the runtime's additional information (verbose info)
     #[arg(short, long)]

@@ -28,14 +28,14 @@ Examples:
   crib inspect -o go-template --template '{{{{.info.pid}}}}' web
   crib inspect -o yaml $(crib pods --latest -q)
 
-Without ids, shows the running containers that match the filters. If there are several results, the JSON or YAML output is \
-one list, and --template applies to this list.
+Without ids, `crib inspect` shows the running containers that match the filters. If there are several results, the JSON or \
+YAML output is one list, and --template applies to this list.
 
 {}", template::SUPPORTED)))]
 pub(crate) struct InspectArgs {
     /// Ids, id prefixes or names
     ids: Vec<String>,
-    /// Kind of object [default: tries container, then pod, then image]
+    /// Kind of object [default: the first kind with a match: container, pod, image]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
     /// Omit the runtime's additional information (verbose info)
@@ -143,7 +143,8 @@ Examples:
   crib inspecti busybox
   crib inspecti -o go-template --template '{{index .status.repoDigests 0}}' busybox
 
-Without ids, shows the images that match the filters. `crib inspect --help` describes the syntax of --template."))]
+Without ids, `crib inspecti` shows the images that match the filters. `crib inspect --help` describes the syntax of \
+--template."))]
 pub(crate) struct InspectiArgs {
     /// References or ids of images
     #[arg(value_name = "IMAGE")]
@@ -193,7 +194,7 @@ Examples:
   crib inspectp web
   crib inspectp -o go-template --template '{{.status.network.ip}}' web
 
-Without ids, shows the pods that match the filters. `crib inspect --help` describes the syntax of --template."))]
+Without ids, `crib inspectp` shows the pods that match the filters. `crib inspect --help` describes the syntax of --template."))]
 pub(crate) struct InspectpArgs {
     /// Ids, id prefixes or names of pods
     #[arg(value_name = "POD")]

@@ -16,7 +16,7 @@ pub(crate) struct MetricspArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Document,
-    /// Repeat until Ctrl-C
+    /// Print the metrics repeatedly until Ctrl-C
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]

@@ -23,9 +23,9 @@ Examples:
   crib pods --state ready --namespace '^kube-system$'
   crib pods --label app=web -o yaml
 
-For pods of `crib run`, READY, STATUS, RESTARTS and AGE are as in `kubectl get pods`, and come from the agent of the run. \
-For other pods, STATUS is the state of the sandbox, Ready or NotReady. If no listed runtime belongs to a `crib run`, the \
-columns are those of `crictl pods`. --state always filters by the state of the sandbox."))]
+For pods of `crib run`, READY, STATUS, RESTARTS and AGE are as in `kubectl get pods`, and come from the run's agent. For \
+pods that `crib run` did not start, STATUS is the state of the sandbox, Ready or NotReady. If `crib run` started none of the \
+listed runtimes, the columns are those of `crictl pods`. --state always filters by the state of the sandbox."))]
 pub(crate) struct PodsArgs {
     /// Filter by pod id prefix
     #[arg(long)]

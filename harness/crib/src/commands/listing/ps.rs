@@ -18,8 +18,8 @@ Examples:
   crib ps -q --name '^worker-' | xargs -n1 crib logs
 
 Containers of `crib run` that wait for a restart are shown even without -a; their STATE is the reason for waiting, such as \
-CrashLoopBackOff. STATE is Terminating for a running container of `crib run` whose pod is terminating. For all other \
-containers, STATE comes from the runtime: Created, Running, Exited or Unknown."))]
+CrashLoopBackOff. While a pod of `crib run` is terminating, the STATE of its running containers is Terminating. In all other \
+cases, STATE comes from the runtime: Created, Running, Exited or Unknown."))]
 pub(crate) struct PsArgs {
     /// Include containers that are not running
     #[arg(short, long)]

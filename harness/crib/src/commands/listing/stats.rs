@@ -19,7 +19,7 @@ Examples:
 
 CPU % is the average usage between two samples; 100 is one full core."))]
 pub(crate) struct StatsArgs {
-    /// Container id or id prefix [default: all]
+    /// Container id or id prefix [default: all containers]
     container: Option<String>,
     /// Include containers that are not running
     #[arg(short, long)]

@@ -18,7 +18,7 @@ Examples:
 
 CPU % is the average usage between two samples; 100 is one full core."))]
 pub(crate) struct StatspArgs {
-    /// Pod id or id prefix [default: all]
+    /// Pod id or id prefix [default: all pods]
     pod: Option<String>,
     /// Same as the POD argument
     #[arg(long, conflicts_with = "pod")]

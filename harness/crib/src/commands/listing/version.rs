@@ -12,7 +12,7 @@ Examples:
   crib version
   crib version --output json
 
-If no endpoint is configured and no runtime answers, prints only the versions of crib and the CRI."))]
+If no endpoint is configured and no runtime answers, `crib version` prints only the versions of crib and the CRI."))]
 pub(crate) struct VersionArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t)]

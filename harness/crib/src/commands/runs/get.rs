@@ -45,10 +45,10 @@ Examples:
 
 -o jsonpath supports fields, ['quoted fields'], indexes, slices, *, .., filters ([?(@.type==\"Ready\")]), {{range}} and \
 {{end}}, quoted text inside braces, and text outside braces. All other JSONPath syntax is an error. -o jsonpath prints \
-nothing for a missing field. -o jsonpath-as-json prints a JSON array of the values of each path.
+nothing for a missing field. -o jsonpath-as-json prints, for each path, a JSON array of the values.
 
--o go-template supports the part of Go's template language that `crib inspect --help` describes, but prints <no value> \
-for a missing field.", kinds::HELP)))]
+-o go-template supports the part of Go's template language that `crib inspect --help` describes, but prints <no value> for a \
+missing field instead of an error.", kinds::HELP)))]
 pub(crate) struct GetArgs {
     /// Kinds, optionally followed by names, or KIND/NAME: `pods`, `deploy,svc`, `all`, `pod web`, `pod/web svc/web`
     #[arg(
@@ -82,7 +82,7 @@ pub(crate) struct GetArgs {
     /// custom-columns=HEADING:PATH,...
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<OutputFormat>,
-    /// Go template for -o go-template, which is then the default format
+    /// Go template for -o go-template, which --template makes the default format
     #[arg(long, value_name = "TEMPLATE", required_if_eq_any = [("output", "go-template"), ("output", "template")])]
     template: Option<Template>,
     #[command(flatten)]

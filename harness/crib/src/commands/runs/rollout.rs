@@ -29,7 +29,7 @@ pub(crate) enum RolloutCommand {
     Status(StatusArgs),
 }
 
-/// Show the status of a rollout until it is done
+/// Show the status of a rollout until the rollout is done
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
@@ -37,7 +37,7 @@ Examples:
   crib rollout status statefulset db --timeout 2m
   crib rollout status ds/agent --watch=false
 
-Exits with code 1 if the object is deleted, its run ends or --timeout expires before the rollout is done."))]
+The exit code is 1 if, before the rollout is done, the object is deleted, the object's run ends, or --timeout expires."))]
 pub(crate) struct StatusArgs {
     /// A Deployment, DaemonSet or StatefulSet
     #[arg(required = true, value_name = "KIND/NAME|KIND NAME", add = completion::kinds_and_objects())]

@@ -20,7 +20,7 @@ Examples:
   crib scale deploy/web deploy/api --current-replicas 1 --replicas 2
   crib scale deploy,sts --all --replicas 0
 
-The new number of pods applies until `crib run --watch` applies a changed manifest of the object. Exits with code 1 if an \
+The new number of pods applies until `crib run --watch` applies a changed manifest of the object. The exit code is 1 if an \
 object was not scaled."))]
 pub(crate) struct ScaleArgs {
     /// A Deployment, StatefulSet, ReplicaSet or ReplicationController; with -l or --all, kinds only: `deploy,sts`
@@ -29,10 +29,10 @@ pub(crate) struct ScaleArgs {
     /// New number of pods
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..))]
     replicas: i32,
-    /// Scale only if this is the current number of replicas
+    /// Scale only if the object currently has this number of replicas
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..))]
     current_replicas: Option<i32>,
-    /// Scale all objects of the kinds in the namespace
+    /// Scale all objects of the given kinds in the namespace
     #[arg(long)]
     all: bool,
     /// Filter by labels: `app=web,tier!=db`, `app in (web, api)`, `app`, `!app`

@@ -31,10 +31,10 @@ Examples:
   crib wait --for=delete pod/web
   crib wait --for=create --for=condition=Ready pod/web
 
-Waits for --for=create first, then for each condition of each object in turn. If an object is deleted during the wait, \
---for=delete is met; for any other condition, the wait continues, because the object can be created again. If the run of \
-the object ends, --for=delete is met as well, and any other condition fails immediately. Exits with code 1 if a condition \
-is not met, also when --timeout expires."))]
+`crib wait` waits for --for=create first, then for each condition of each object in turn. If an object is deleted during the \
+wait, --for=delete is met; for any other condition, the wait continues, because the object can be created again. If the run \
+that contains the object ends, --for=delete is met, and any other condition fails immediately. The exit code is 1 if a \
+condition is not met before --timeout expires."))]
 pub(crate) struct WaitArgs {
     /// Kinds followed by names, or KIND/NAME: `deploy web`, `pod/web svc/web`; with -l, --field-selector or --all, kinds only:
     /// `pods`
@@ -52,7 +52,7 @@ pub(crate) struct WaitArgs {
     /// Wait for objects of all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Wait for all objects of the kinds
+    /// Wait for all objects of the given kinds
     #[arg(long)]
     all: bool,
     /// Filter by labels: `app=web,tier!=db`, `app in (web, api)`, `app`, `!app`

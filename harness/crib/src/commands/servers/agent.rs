@@ -34,14 +34,14 @@ use start::Start;
   crib agent --runtime-endpoint unix:///run/crib.sock --manifest-mode kubelet --manifests pods/
   crib agent --runtime-endpoint unix:///run/crib.sock --kubeconfig node.kubeconfig --adopt-node
 
-The agent runs the pods of all manifests, recreates a pod when its manifest changes, and ends it when its manifest is \
-removed. Pods keep running when the agent exits; the next agent with the same directories adopts them. By default, a pod \
-without a manifest is ended only if this agent started it. With --adopt-node, the agent ends every pod without a \
-manifest; use this flag only if no other client uses the runtime. SIGTERM or SIGINT ends the agent within 10 s; a second \
-signal ends it immediately.
+The agent runs the pods of all manifests, recreates a pod when its manifest changes, and ends a pod when its manifest is \
+removed. Pods keep running when the agent exits; the next agent with the same directories adopts the pods. By default, the \
+agent ends a pod without a manifest only if the agent itself started the pod. With --adopt-node, the agent ends every pod \
+without a manifest; use this flag only if no other client uses the runtime. SIGTERM or SIGINT ends the agent within 10 s; a \
+second signal ends the agent immediately.
 
-Flags that the kubelet also has are named as in the kubelet. `crib kubelet` is the same agent with all of the kubelet's \
-flags and defaults. A flag takes precedence over the corresponding field in --config.")]
+A flag that the kubelet also has keeps the kubelet's name. `crib kubelet` runs the same agent with all of the kubelet's \
+flags and defaults. A flag takes precedence over the corresponding field in the --config file.")]
 pub(crate) struct AgentArgs {
     /// The runtime's CRI endpoint
     #[arg(

@@ -31,14 +31,15 @@ const ROOT_DIR: &str = "/var/lib/kubelet";
 const EXAMPLES: &str = "Examples:
   crib kubelet --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf \\
     --bootstrap-kubeconfig /etc/kubernetes/bootstrap-kubelet.conf
-  crib kubelet --container-runtime-endpoint unix:///run/crib.sock --pod-manifest-path manifests/ --config node.yaml
+  crib kubelet --container-runtime-endpoint unix:///run/crib.sock \\
+    --pod-manifest-path manifests/ --config node.yaml
 
-A flag whose description is a field name, such as staticPodPath, sets this field of the KubeletConfiguration. A flag can \
-also be written as --flag=value, and with _ instead of -. Without --config, the defaults of four flags are different, as \
-in the kubelet: --anonymous-auth true, --authentication-token-webhook false, --authorization-mode AlwaysAllow and \
---read-only-port 10255, so the node server accepts requests without credentials. The agent rejects flags and fields that \
-it does not support, and warns about those without effect. The exit code is 1 after any error. The agent notifies systemd \
-(Type=notify, WatchdogSec=).";
+A flag that is described as a config field, such as staticPodPath, sets this field of the KubeletConfiguration. A flag can \
+also be written as --flag=value, and with _ instead of -. Without --config, four flags have other defaults, as in the \
+kubelet: --anonymous-auth true, --authentication-token-webhook false, --authorization-mode AlwaysAllow and \
+--read-only-port 10255. The node server of an agent without --config therefore accepts requests without credentials. The \
+agent rejects flags and fields that it does not support, and warns about flags and fields without effect. After any error, \
+`crib kubelet` exits with code 1. The agent supports systemd's Type=notify and WatchdogSec=.";
 
 /// The given flags, with their values in order.
 #[derive(Clone, Debug, Default)]

@@ -13,9 +13,9 @@ Examples:
   crib attach web
   crib attach -it shell
 
-Exits when the container exits. With --interactive, also exits when standard input ends. The exception is a container with \
-`stdinOnce: true` and without a terminal: its standard input is closed, and crib attach continues to print its output, as \
-with containerd and CRI-O.
+`crib attach` exits when the container exits. With --interactive, `crib attach` also exits when standard input ends, unless \
+the container has `stdinOnce: true` and no terminal. The standard input of a container with `stdinOnce: true` and no \
+terminal is then closed, and `crib attach` continues to print the output, as with containerd and CRI-O.
 
 --interactive needs a container with `stdin: true`; --tty needs a container with `tty: true`."))]
 pub(crate) struct AttachArgs {

@@ -24,7 +24,7 @@ use crate::stream::{TransportArgs, standard_input};
 use end::{End, InContainer};
 use progress::Progress;
 
-/// Copy files and directories into and out of containers
+/// Copy files and directories into containers, or out of containers
 #[derive(Debug, Args)]
 #[command(
     override_usage = "\
@@ -37,13 +37,13 @@ Examples:
   crib cp ./site/. web:/srv              the contents of the directory
   crib cp web:/etc - | tar -t            as a tar archive
 
-If the destination is an existing directory, the copy is created in it, as with cp. A local path that contains a colon must \
-begin with / or a dot. Relative paths in a container are relative to its working directory.
+If the destination is an existing directory, the copy is created in the directory, as with cp. A local path that contains a \
+colon must begin with / or a dot. Relative paths in a container are relative to the container's working directory.
 
-With crib's runtime, the image needs no tar, and files copied into a container are owned by the container's user. With \
-other runtimes, tar runs in the container, as with kubectl. Copies keep modes, times and links. When copying to a directory \
-on this machine, crib drops set-user-ID, set-group-ID and sticky bits, and skips symbolic links that point outside the \
-copied tree.")
+With crib's runtime, the image needs no tar, and files copied into a container are owned by the container's user. With other \
+runtimes, `crib cp` runs tar in the container, as with kubectl. Copies keep modes, times and links. When copying to a \
+directory on this machine, crib drops set-user-ID, set-group-ID and sticky bits, and skips symbolic links that point outside \
+the copied tree.")
 )]
 pub(crate) struct CpArgs {
     /// Local path, POD:PATH, or - for a tar archive on standard input

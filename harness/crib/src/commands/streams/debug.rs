@@ -25,8 +25,8 @@ Examples:
   crib debug web -it --image crib.local/host --target nginx -- bash
   crib debug web --image busybox -c probe -- wget -O- localhost:8080
 
-Adds an ephemeral container to a pod of a `crib run`, as kubectl debug does. The ephemeral container shares the pod's \
-network namespace and, with --target, the process namespace of the target container. The ephemeral container has the \
+`crib debug` adds an ephemeral container to a pod of `crib run`, as kubectl debug does. The ephemeral container shares the \
+pod's network namespace and, with --target, the process namespace of the target container. The ephemeral container has the \
 capability SYS_PTRACE, as with kubectl's profile `general`, is never restarted, and ends with the pod."))]
 pub(crate) struct DebugArgs {
     /// Pod: name (web or shop/web) or id
@@ -46,7 +46,7 @@ pub(crate) struct DebugArgs {
     /// Name of the container [default: debugger- and five random characters]
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
-    /// Container whose process namespace to share
+    /// Container of the pod whose process namespace the new container shares
     #[arg(long, value_name = "CONTAINER")]
     target: Option<String>,
     /// Environment variable; repeatable
@@ -55,7 +55,7 @@ pub(crate) struct DebugArgs {
     /// When to pull the image [default: the Kubernetes default for the image's tag]
     #[arg(long, value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
     image_pull_policy: Option<String>,
-    /// Pass standard input to the container, and attach to it
+    /// Attach to the container, and pass standard input to it
     #[arg(short = 'i', long = "stdin", alias = "interactive")]
     interactive: bool,
     /// Allocate a terminal

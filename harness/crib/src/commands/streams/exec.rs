@@ -27,15 +27,14 @@ Examples:
   crib exec --sync --timeout 5s web sh -c 'sleep 1; echo done'
   crib exec --label app=web nginx -s reload
 
--n with a value that is not a number is the namespace of the given pod, as with kubectl.
+If the value of -n is not a number, -n sets the namespace of the given pod, as with kubectl.
 
-With filters such as --label, runs the command in each running container that matches all of them, one container after \
-another, and prints the container's id before each output. The exit code is the exit code of the first command that \
-fails.
+With filters such as --label, `crib exec` runs the command in each running container that matches all filters, one after \
+another, and prints the container's id before each output. The exit code is the exit code of the first command that fails.
 
-Exits with the command's exit code, with 127 if the program was not found, or with 126 if it is not executable. With --tty, \
-Ctrl-C is sent to the command. Without --tty, Ctrl-C ends only crib exec: the command keeps running, but its standard input \
-ends and its writes fail, as with kubectl and crictl."))]
+The exit code is the command's exit code, 127 if the program was not found, or 126 if the program is not executable. With \
+--tty, Ctrl-C is sent to the command. Without --tty, Ctrl-C ends only `crib exec`: the command keeps running, but its \
+standard input ends and its writes fail, as with kubectl and crictl."))]
 pub(crate) struct ExecArgs {
     /// Container: id, id prefix or name; or a pod: web, pod/web; or an object that has pods: deploy/web, job/migrate, svc/web
     #[arg(add = completion::pods_and_containers())]

@@ -36,8 +36,8 @@ Examples:
   crib logs web sidecar
   crib logs -f -l app=web --all-containers --prefix
 
-If a pod has several containers, the default is the one that its annotation kubectl.kubernetes.io/default-container \
-names, or else the first one. The container's standard error is printed to standard error."))]
+If a pod has several containers, the default is the container in its annotation kubectl.kubernetes.io/default-container, or \
+else the first container. `crib logs` prints the container's standard error to its own standard error."))]
 pub(crate) struct LogsArgs {
     /// Container: id, id prefix or name; or a pod: web, pod/web; or an object that has pods: deploy/web, job/migrate, svc/web
     #[arg(
@@ -73,17 +73,17 @@ pub(crate) struct LogsArgs {
     /// Follow the log until the container exits
     #[arg(short, long)]
     follow: bool,
-    /// With --follow, the maximum number of logs [default: no limit]
+    /// With --follow, the maximum number of logs to follow [default: no limit]
     #[arg(long, value_name = "N")]
     max_log_requests: Option<usize>,
     /// Exit with code 0 even if a log cannot be read
     #[arg(long)]
     ignore_errors: bool,
-    /// Print only this many of the last lines [default: all, as with -1]
+    /// Print only this many lines from the end of the log [default: all, as with -1]
     #[arg(long, value_name = "LINES", allow_negative_numbers = true, conflicts_with = "stream")]
     tail: Option<i64>,
-    /// Print only entries since this time: a timestamp (2026-01-02T15:04:05Z; without a zone, in UTC), a duration before
-    /// now (5m), or a Unix time; also --since-time
+    /// Print only entries since this time: a timestamp (2026-01-02T15:04:05Z; without a time zone, in UTC), a duration before now
+    /// (5m), or a Unix time; alias: --since-time
     #[arg(long, alias = "since-time", value_parser = since, value_name = "TIME")]
     since: Option<Timestamp>,
     /// Print at most this many bytes [default: all, as with -1]

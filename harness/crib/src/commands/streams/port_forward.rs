@@ -27,10 +27,10 @@ Examples:
   crib port-forward deploy/web 8080:80
   crib port-forward svc/web 8080:http
 
-In the second example, 5432 means 5432:5432, and :80 forwards a free local port to port 80. Prints a line for each \
-local address as soon as crib listens on it. REMOTE is a port's number or, in a pod of `crib run`, its name. For svc/web, \
-REMOTE is a port of the Service. Each new connection to an object such as deploy/web goes to one of its running pods, so \
-forwarding continues when pods are replaced."))]
+The argument 5432 means 5432:5432, and :80 forwards a free local port to port 80. `crib port-forward` prints a line for each \
+local address that it listens on. REMOTE is the number of a port or, in a pod of `crib run`, the name of a container port. \
+For svc/web, REMOTE is a port of the Service. Each new connection to an object such as deploy/web goes to one of its running \
+pods, so forwarding continues when pods are replaced."))]
 pub(crate) struct PortForwardArgs {
     /// Pod: id, id prefix, name or pod/web; or an object that has pods: deploy/web, svc/web
     #[arg(add = completion::pods())]

@@ -21,14 +21,14 @@ pub(super) const MOUNT: &str = "/sys/fs/cgroup";
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Cgroups")]
 pub(crate) struct CgroupArgs {
-    /// Create a cgroup for each pod below the cgroup of its QoS class, set the pod's limits there, and pass the cgroup to
-    /// the runtime as the sandbox's cgroup_parent, as the kubelet does. If the agent has no permission to create cgroups, it
-    /// logs a warning, and the runtime creates them: crib's runtime sets the pod's limits, other runtimes do not. false:
-    /// the runtime chooses each pod's cgroup [default: false]
+    /// As the kubelet does, create a cgroup with each pod's limits below the cgroup of its QoS class, and pass the pod's cgroup
+    /// to the runtime as cgroup_parent. Without permission to create cgroups, the agent logs a warning, and the runtime creates
+    /// the cgroups: crib's runtime sets the pods' limits, other runtimes do not. false: the runtime chooses each pod's cgroup
+    /// [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     cgroups_per_qos: Option<bool>,
-    /// Format of the sandboxes' cgroup_parent, used if the runtime does not report its cgroup driver: a path for cgroupfs, a
-    /// slice for systemd; crib's runtime rejects slices [default: cgroupfs]
+    /// Cgroup driver to assume if the runtime reports none: with cgroupfs, a sandbox's cgroup_parent is a path; with systemd, it
+    /// is a slice, which crib's runtime rejects [default: cgroupfs]
     #[arg(long, value_name = "DRIVER")]
     cgroup_driver: Option<Driver>,
     /// Parent of kubepods, the cgroup of all pods; use / on a node without another kubelet [default: /crib-ID, with the agent's

@@ -18,27 +18,26 @@ use tokio::sync::watch;
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct ClusterArgs {
-    /// Kubeconfig of an API server: the agent registers a node, runs the pods bound to it, and reports their statuses [default:
+    /// Kubeconfig of an API server: the agent registers a node, runs the node's pods, and reports the pods' statuses [default:
     /// none; the agent runs standalone]
     #[arg(long, value_name = "FILE", conflicts_with = "objects")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Kubeconfig for TLS bootstrapping, used if the file of --kubeconfig is missing or has no valid client certificate: the
-    /// agent creates a CertificateSigningRequest, waits for the certificate, and writes the file of --kubeconfig
+    /// Kubeconfig for TLS bootstrapping: if the --kubeconfig file is missing or has no valid client certificate, the agent
+    /// requests a certificate (CertificateSigningRequest), and writes the --kubeconfig file
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     pub(crate) bootstrap_kubeconfig: Option<PathBuf>,
     /// Directory for the node's client and serving certificates [default: pki in --root-dir]
     #[arg(long, value_name = "DIR", requires = "kubeconfig")]
     pub(crate) cert_dir: Option<PathBuf>,
-    /// Request a new client certificate before the one in --cert-dir expires [default: false]
+    /// Request a new client certificate before the client certificate in --cert-dir expires [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
     rotate_certificates: Option<bool>,
     /// Request the serving certificate from the cluster and keep it in --cert-dir, unless --tls-cert-file is given; an
     /// administrator must approve the requests [default: serverTLSBootstrap of --config]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
     rotate_server_certificates: Option<bool>,
-    /// Serve ClusterIPs and node ports of the cluster's Services to the pods of this node, as kube-proxy does. auto
-    /// serves them unless the node has a kube-proxy pod; use off on a node where kube-proxy runs outside of a pod
-    /// [default: auto]
+    /// Serve ClusterIPs and node ports of the cluster's Services to the pods of this node, as kube-proxy does. auto: serve
+    /// Services unless the node has a kube-proxy pod; off: for a node where kube-proxy runs outside of a pod [default: auto]
     #[arg(long, value_name = "MODE", value_enum, requires = "kubeconfig")]
     service_proxy: Option<ProxyMode>,
     /// Whether a cloud controller manager sets the node's addresses and makes it schedulable.

@@ -19,13 +19,13 @@ enum VerificationPolicy {
     /// Any pod may use any image on the node
     #[value(name = "NeverVerify")]
     NeverVerify,
-    /// Any pod may use images that the agent has not pulled
+    /// Any pod may use images that are present without a pull by the agent
     #[value(name = "NeverVerifyPreloadedImages")]
     NeverVerifyPreloadedImages,
-    /// Any pod may use the images of --preloaded-images-verification-allowlist
+    /// Any pod may use the images in --preloaded-images-verification-allowlist
     #[value(name = "NeverVerifyAllowlistedImages")]
     NeverVerifyAllowlistedImages,
-    /// A pod needs credentials that could pull the image
+    /// A pod needs credentials with which it could pull the image
     #[value(name = "AlwaysVerify")]
     AlwaysVerify,
 }
@@ -42,10 +42,10 @@ pub(crate) struct ImageArgs {
     /// Directory of the credential provider binaries
     #[arg(long, value_name = "DIR", requires = "image_credential_provider_config")]
     pub(crate) image_credential_provider_bin_dir: Option<PathBuf>,
-    /// When a pod needs credentials for an image that is already present [default: NeverVerifyPreloadedImages]
+    /// When a pod needs pull credentials to use an image that is already present [default: NeverVerifyPreloadedImages]
     #[arg(long, value_name = "POLICY")]
     image_pull_credentials_verification_policy: Option<VerificationPolicy>,
-    /// Image that any pod may use under NeverVerifyAllowlistedImages: a name, or a prefix that ends with /*; repeatable
+    /// Image that any pod may use with NeverVerifyAllowlistedImages: an image name, or a prefix that ends with /*; repeatable
     #[arg(long, value_name = "IMAGE")]
     preloaded_images_verification_allowlist: Vec<String>,
     /// Pull one image at a time [default: true, unless --max-parallel-image-pulls is more than 1]
@@ -60,14 +60,14 @@ pub(crate) struct ImageArgs {
     /// Maximum burst of image pulls [default: 10]
     #[arg(long, value_name = "N")]
     registry_burst: Option<u32>,
-    /// Disk usage above which unused images are removed, including images that the agent did not pull; 100: never [default:
-    /// never; 85 with --adopt-node]
+    /// Disk usage in percent above which the agent removes unused images, even images that other clients pulled; 100: never
+    /// [default: never; 85 with --adopt-node]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_high_threshold: Option<u8>,
-    /// Disk usage at which the removal of unused images stops [default: 80]
+    /// Disk usage in percent at which the agent stops removing unused images [default: 80]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_low_threshold: Option<u8>,
-    /// Minimum time that an image must be unused before it is removed (2m, 90s) [default: 2m]
+    /// Time for which an image must be unused before the agent removes it (such as 2m or 90s) [default: 2m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     minimum_image_ttl_duration: Option<Duration>,
 }

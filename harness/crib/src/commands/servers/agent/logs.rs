@@ -15,7 +15,7 @@ pub(crate) struct ContainerLogArgs {
     /// Directory for container logs [default: logs in --root-dir]
     #[arg(long, value_name = "DIR")]
     pub(super) pod_logs_dir: Option<PathBuf>,
-    /// Size at which a log is rotated, such as 10Mi; negative: never [default: 10Mi]
+    /// Size at which a log is rotated, such as 10Mi; negative: do not rotate [default: 10Mi]
     #[arg(long, value_name = "QUANTITY", allow_hyphen_values = true)]
     container_log_max_size: Option<String>,
     /// Maximum number of log files per container, at least 2 [default: 5]
@@ -61,7 +61,7 @@ pub(crate) struct DeadContainerArgs {
     /// Maximum number of ended containers to keep on the node; negative: no limit [default: -1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) maximum_dead_containers: Option<i64>,
-    /// Minimum age of an ended container, counted from its creation, before it is removed (30s, 5m) [default: 0s]
+    /// Minimum time between the creation and the removal of an ended container (such as 30s or 5m) [default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) minimum_container_ttl_duration: Option<Duration>,
 }

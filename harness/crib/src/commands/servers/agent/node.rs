@@ -23,8 +23,8 @@ pub(crate) struct NodeArgs {
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
-    /// Address of this node, or one per family; pods see it as status.hostIP [default: the address of this machine that the node
-    /// name resolves to, or else the source address of its default route]
+    /// IP address of this node, or one per IP family, which pods see as status.hostIP [default: the local address that the node
+    /// name resolves to, or else the source address of the default route]
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     pub(crate) node_ip: Vec<IpAddr>,
     /// DNS servers for pods with dnsPolicy ClusterFirst [default: none; these pods use the node's DNS servers]
@@ -39,8 +39,8 @@ pub(crate) struct NodeArgs {
     /// Maximum number of pods on the node [default: no limit; 110 with --adopt-node or --kubeconfig]
     #[arg(long, value_name = "N")]
     max_pods: Option<u32>,
-    /// Labels of the node, matched by nodeSelector and node affinity [default: with --adopt-node or --kubeconfig, the labels
-    /// that the kubelet sets; otherwise, every selector matches]
+    /// Labels of the node, matched by nodeSelector and node affinity [default: the labels that the kubelet sets, with
+    /// --adopt-node or --kubeconfig; otherwise none, and every selector matches]
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pairs::pair)]
     pub(crate) node_labels: Vec<(String, String)>,
     /// Taints of the node, which pods must tolerate

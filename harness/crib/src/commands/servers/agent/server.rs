@@ -28,14 +28,15 @@ pub(crate) struct ServerArgs {
     /// Address that the HTTPS server listens on [default: 0.0.0.0]
     #[arg(long, value_name = "IP", requires = "kubeconfig")]
     address: Option<IpAddr>,
-    /// The server's certificate in PEM [default: generated once for the node's name and addresses, and kept in --cert-dir]
+    /// Certificate of the HTTPS server in PEM [default: a certificate in --cert-dir, generated once for the node's name and
+    /// addresses]
     #[arg(long, value_name = "FILE", requires_all = ["kubeconfig", "tls_private_key_file"])]
     tls_cert_file: Option<PathBuf>,
     /// Private key of --tls-cert-file in PEM
     #[arg(long, value_name = "FILE", requires_all = ["kubeconfig", "tls_cert_file"])]
     tls_private_key_file: Option<PathBuf>,
-    /// CA certificates that verify client certificates, in PEM; a certificate's common name is the user, its organizations are
-    /// the groups [default: none; client certificates are not accepted]
+    /// PEM file of CA certificates that verify client certificates; a client certificate's common name is the user, and its
+    /// organizations are the groups [default: none; client certificates are not accepted]
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     client_ca_file: Option<PathBuf>,
     /// Accept requests without credentials, as user system:anonymous [default: false]

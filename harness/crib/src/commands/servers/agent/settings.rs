@@ -32,12 +32,12 @@ pub(crate) struct Settings {
     pub(crate) root_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) volumes: VolumesDirArgs,
-    /// Follow the runtime's container events, and list its pods only every 10 to 60 s (the slower a listing, the longer the
-    /// interval); false: list the pods every second, as the kubelet does [default: the feature gate EventedPLEG if --config sets
-    /// it, otherwise true]
+    /// Follow the runtime's container events, and list pods only every 10 to 60 s, depending on how long a listing takes; false:
+    /// list pods every second, as the kubelet does [default: the feature gate EventedPLEG if --config sets it, otherwise true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) event_driven_pleg: Option<bool>,
-    /// Interval at which each pod is compared with its manifest, even without a change (1m, 90s) [default: 1m]
+    /// Interval at which the agent compares each pod with its manifest, even if nothing has changed (such as 1m or 90s) [default:
+    /// 1m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) sync_frequency: Option<Duration>,
     #[command(flatten)]

@@ -14,10 +14,10 @@ use crib_base::named_text;
 /// The value of --manifest-mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// *.yaml, *.yml and *.json, each with any number of pods; unknown fields are errors; when a file becomes invalid, its pods
-    /// keep running
+    /// Files *.yaml, *.yml and *.json, each with any number of pods; unknown fields are errors; when a file becomes invalid, its
+    /// pods keep running
     Crib,
-    /// Every file, each with one static pod, as the kubelet reads them; when a file becomes invalid, its pod ends
+    /// All files, each with one static pod, as in the kubelet; when a file becomes invalid, its pod ends
     Kubelet,
 }
 
@@ -27,23 +27,24 @@ pub(crate) struct SourceArgs {
     /// Directory of manifests, or a manifest file [default: staticPodPath of --config]
     #[arg(long, value_name = "PATH", required_unless_present_any = ["manifest_url", "config", "kubeconfig"])]
     pub(super) manifests: Option<PathBuf>,
-    /// Directory of manifests of ConfigMaps, Secrets, PersistentVolumeClaims and other objects that pods refer to; it is watched
-    /// for changes
+    /// Directory of manifests of ConfigMaps, Secrets, PersistentVolumeClaims and other objects that pods refer to; the agent
+    /// watches the directory for changes
     #[arg(long, value_name = "DIR")]
     pub(super) objects: Option<PathBuf>,
-    /// How to read the files of --manifests [default: crib; kubelet for staticPodPath of --config, and with --kubeconfig]
+    /// How to read the manifest files [default: crib for --manifests without --kubeconfig, otherwise kubelet]
     #[arg(long, value_name = "MODE", value_enum)]
     manifest_mode: Option<Mode>,
-    /// Interval at which manifests are read again even without a change notification (20s, 1m) [default: 20s]
+    /// Interval at which the agent reads the manifests again, even without a change notification (such as 20s or 1m) [default:
+    /// 20s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     file_check_frequency: Option<Duration>,
-    /// URL of a Pod or PodList, read as the kubelet reads it [default: staticPodURL of --config]
+    /// URL of a Pod or PodList to run, as with the kubelet's --manifest-url [default: staticPodURL of --config]
     #[arg(long, value_name = "URL")]
     manifest_url: Option<String>,
     /// File of HTTP headers for --manifest-url, one NAME: VALUE per line [default: staticPodURLHeader of --config]
     #[arg(long, value_name = "FILE")]
     manifest_url_headers: Option<PathBuf>,
-    /// Interval at which --manifest-url is read (20s, 1m) [default: 20s]
+    /// Interval at which the agent reads --manifest-url (such as 20s or 1m) [default: 20s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     http_check_frequency: Option<Duration>,
 }

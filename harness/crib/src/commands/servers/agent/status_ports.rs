@@ -33,8 +33,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Health")]
 pub(crate) struct StatusPortArgs {
-    /// Port of /healthz, which fails if the sync loop is stuck or the runtime is not ready for 5 minutes; 0: disabled [default: 0;
-    /// with --kubeconfig 10248, or a free port if 10248 is in use]
+    /// Port of /healthz, which fails if the sync loop hangs, or if the runtime has not been ready for 5 minutes; 0: disabled
+    /// [default: 0; with --kubeconfig 10248, or a free port if 10248 is in use]
     #[arg(long, value_name = "PORT")]
     healthz_port: Option<u16>,
     /// Port that serves /healthz, /pods, /stats/summary and /metrics without authentication; 0: disabled [default: 0]

@@ -84,7 +84,7 @@ const GROUPS: [Group; 11] = [
     Group {
         heading: "Files",
         flags: &[
-            own("config", Text, "KubeletConfiguration file; flags take precedence over it"),
+            own("config", Text, "KubeletConfiguration file; flags take precedence over the file"),
             own(
                 "config-dir",
                 Text,
@@ -95,9 +95,13 @@ const GROUPS: [Group; 11] = [
             own(
                 "lock-file",
                 Text,
-                "Lock file to acquire before starting; the agent waits until it is free",
+                "Lock file that the agent acquires before it starts; the agent waits until the lock is free",
             ),
-            own("exit-on-lock-contention", Bool, "Exit when another process opens --lock-file"),
+            own(
+                "exit-on-lock-contention",
+                Bool,
+                "Exit when another process opens the file of --lock-file",
+            ),
             field("pod-manifest-path", Text, "staticPodPath"),
             field("file-check-frequency", Duration, "fileCheckFrequency"),
             field("manifest-url", Text, "staticPodURL"),
@@ -116,7 +120,7 @@ const GROUPS: [Group; 11] = [
             own(
                 "bootstrap-kubeconfig",
                 Text,
-                "Kubeconfig for TLS bootstrapping, used to request a client certificate if --kubeconfig is missing or has no valid one",
+                "Kubeconfig for TLS bootstrapping, used to request a client certificate if --kubeconfig is missing or has no valid certificate",
             ),
             field("rotate-certificates", Bool, "rotateCertificates"),
             field("kube-api-qps", Int, "kubeAPIQPS"),
@@ -130,11 +134,15 @@ const GROUPS: [Group; 11] = [
         heading: "Node",
         flags: &[
             own("hostname-override", Text, "Name of the node [default: the host name]"),
-            own("node-ip", Text, "Address of the node, or one per family, separated by a comma"),
+            own(
+                "node-ip",
+                Text,
+                "IP address of the node, or one per IP family, separated by a comma",
+            ),
             own(
                 "node-labels",
                 Map,
-                "Labels to add when registering the node: KEY=VALUE pairs, separated by commas",
+                "Labels that the agent adds when it registers the node: KEY=VALUE pairs, separated by commas",
             ),
             own(
                 "cloud-provider",
@@ -256,7 +264,7 @@ const GROUPS: [Group; 11] = [
             own(
                 "minimum-container-ttl-duration",
                 Duration,
-                "Minimum age of an ended container, counted from its creation, before it is removed [default: 0s]",
+                "Minimum time between the creation and the removal of an ended container [default: 0s]",
             ),
             field("runonce", Bool, "runOnce"),
             field("enable-controller-attach-detach", Bool, "enableControllerAttachDetach"),
@@ -265,7 +273,7 @@ const GROUPS: [Group; 11] = [
             (
                 "experimental-mounter-path",
                 Text,
-                Target::Refused("leave it out: the agent does not use a mounter program"),
+                Target::Refused("leave the flag out: the agent uses no mounter program"),
             ),
         ],
     },
@@ -315,7 +323,7 @@ const GROUPS: [Group; 11] = [
                 "experimental-allocatable-ignore-eviction",
                 Bool,
                 Target::Unused(
-                    "the agent always subtracts hard eviction thresholds from node allocatable",
+                    "the agent always subtracts hard eviction thresholds from the node's allocatable resources",
                 ),
             ),
         ],
@@ -425,7 +433,7 @@ impl Flag {
                 };
                 let default = field.map(|field| field.default).filter(|text| !text.is_empty());
                 let default = default.map(|text| format!(" [default: {}]", text.trim_matches('"')));
-                format!("{name}{note}{}", default.unwrap_or_default())
+                format!("Config field {name}{note}{}", default.unwrap_or_default())
             }
         }
     }
