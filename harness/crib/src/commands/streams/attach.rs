@@ -14,8 +14,8 @@ Examples:
   crib attach -it shell
 
 `crib attach` exits when the container exits. With --interactive, `crib attach` also exits when standard input ends, unless \
-the container has `stdinOnce: true` and no terminal. The standard input of a container with `stdinOnce: true` and no \
-terminal is then closed, and `crib attach` continues to print the output, as with containerd and CRI-O.
+the container has `stdinOnce: true` and no terminal. If standard input ends, a container with `stdinOnce: true` and no \
+terminal reads end of file, and `crib attach` continues to print its output.
 
 --interactive needs a container with `stdin: true`; --tty needs a container with `tty: true`."))]
 pub(crate) struct AttachArgs {

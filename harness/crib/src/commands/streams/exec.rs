@@ -30,7 +30,8 @@ Examples:
 If the value of -n is not a number, -n sets the namespace of the given pod, as with kubectl.
 
 With filters such as --label, `crib exec` runs the command in each running container that matches all filters, one after \
-another, and prints the container's id before each output. The exit code is the exit code of the first command that fails.
+another. `crib exec` prints each container's id before the output. The exit code is the exit code of the first command that \
+fails.
 
 The exit code is the command's exit code, 127 if the program was not found, or 126 if the program is not executable. With \
 --tty, Ctrl-C is sent to the command. Without --tty, Ctrl-C ends only `crib exec`: the command keeps running, but its \

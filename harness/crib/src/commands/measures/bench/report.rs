@@ -49,10 +49,10 @@ Examples:
   crib bench compare old.json new.json
 
 If a report contains two runtimes (`crib bench --vs`), the comparison uses the first runtime. A row of the output, such as a \
-call, is better or worse if the confidence intervals of its two medians do not overlap and the medians differ by a factor of \
-more than 1.1. If either benchmark measured a row in fewer than 5 rounds, the medians must differ by a factor of more than \
-1.5. To show whether the machine itself was slower in one benchmark, the output compares the durations of a container's \
-kernel operations, measured without a runtime. To compare two runtimes with each other, use `crib bench --vs`.
+call, is better or worse if its medians differ by a factor of more than 1.1, and their confidence intervals do not overlap. \
+If either benchmark measured a row in fewer than 5 rounds, the medians must differ by a factor of more than 1.5. To show \
+whether the machine itself was slower in one benchmark, the output compares the durations of a container's kernel \
+operations, measured without a runtime. To compare two runtimes with each other, use `crib bench --vs`.
 
 Exit codes:
     0  no row became worse

@@ -16,8 +16,8 @@ Examples:
   crib check compare old.json new.json
   crib check compare old.json new.json --html comparison.html
 
-`crib check --report json=FILE` writes a report. A call, such as StopContainer, counts as slower if its median duration \
-grew by more than half and by more than 5 ms, and each report contains the call at least 5 times.
+`crib check --report json=FILE` writes a report. A call, such as StopContainer, counts as slower if its median duration grew \
+by more than half and by more than 5 ms. A call that occurs fewer than 5 times in either report never counts as slower.
 
 Exit codes:
     0  no new failure

@@ -22,13 +22,12 @@ pub(super) const MOUNT: &str = "/sys/fs/cgroup";
 #[command(next_help_heading = "Cgroups")]
 pub(crate) struct CgroupArgs {
     /// As the kubelet does, create a cgroup with each pod's limits below the cgroup of its QoS class, and pass the pod's cgroup
-    /// to the runtime as cgroup_parent. Without permission to create cgroups, the agent logs a warning, and the runtime creates
-    /// the cgroups: crib's runtime sets the pods' limits, other runtimes do not. false: the runtime chooses each pod's cgroup
-    /// [default: false]
+    /// to the runtime as cgroup_parent. Without permission to create cgroups, the agent logs a warning, and leaves cgroups to the
+    /// runtime; only crib's runtime then sets pods' limits. false: the runtime chooses each pod's cgroup [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     cgroups_per_qos: Option<bool>,
-    /// Cgroup driver to assume if the runtime reports none: with cgroupfs, a sandbox's cgroup_parent is a path; with systemd, it
-    /// is a slice, which crib's runtime rejects [default: cgroupfs]
+    /// Cgroup driver to assume if the runtime reports none. With cgroupfs, a sandbox's cgroup_parent is a path; with systemd, a
+    /// sandbox's cgroup_parent is a slice, which crib's runtime rejects [default: cgroupfs]
     #[arg(long, value_name = "DRIVER")]
     cgroup_driver: Option<Driver>,
     /// Parent of kubepods, the cgroup of all pods; use / on a node without another kubelet [default: /crib-ID, with the agent's

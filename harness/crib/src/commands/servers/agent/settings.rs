@@ -32,8 +32,8 @@ pub(crate) struct Settings {
     pub(crate) root_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) volumes: VolumesDirArgs,
-    /// Follow the runtime's container events, and list pods only every 10 to 60 s, depending on how long a listing takes; false:
-    /// list pods every second, as the kubelet does [default: the feature gate EventedPLEG if --config sets it, otherwise true]
+    /// Follow the runtime's container events, and list pods only every 10 to 60 s (less often if a listing takes long). false:
+    /// list pods every second, as the kubelet does [default: the feature gate EventedPLEG in --config, or else true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) event_driven_pleg: Option<bool>,
     /// Interval at which the agent compares each pod with its manifest, even if nothing has changed (such as 1m or 90s) [default:

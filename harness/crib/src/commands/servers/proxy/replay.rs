@@ -80,7 +80,7 @@ Examples:
   crib proxy lint session.jsonl --allow polled-too-often,stream-left-open
 
 The output has a line for each call that breaks a rule: the time, the number of the client's connection, the rule, and a \
-description. docs/proxy.md lists the rules.
+description. docs/proxy.md lists the rules of `crib proxy lint`.
 
 Exit codes:
     0  no rule was broken
