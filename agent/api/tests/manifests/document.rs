@@ -17,15 +17,15 @@ pub(crate) fn text(kinds: &[&str]) -> String {
          This page lists every field of the Kubernetes 1.36 kinds that crib reads; [pods.md](pods.md#kinds) describes the effect of each\n\
          kind. `CRIB_UPDATE_DOCS=1 cargo test -p api --test manifests` generates this page from the table that crib uses to check manifests;\n\
          a test compares the table with Kubernetes' types.\n\n\
-         *Supported*: the field has the same effect as on a node of a cluster. *No effect*: crib accepts the field, and nothing in crib\n\
-         depends on it. *Warning*: the field does not work as in a cluster, and `crib run` warns. *Refused*: crib reports the field as an\n\
-         error and starts no pod; if the field is in a PersistentVolumeClaim or a PersistentVolume that no pod uses, `crib run` only warns.\n\
-         Unknown fields and duplicate keys are errors too, unless `--lenient` is given. With `--lenient`, and in documents that crib skips,\n\
-         the last value of a duplicate key applies, as with kubectl, and `crib run` warns.\n\n\
+         *Supported*: the field has the same effect as on a node of a cluster. *No effect*: crib accepts the field, but ignores its value.\n\
+         *Warning*: the field does not work as in a cluster, and `crib run` warns about the field. *Refused*: crib reports the field as an\n\
+         error and starts no pod. If no pod uses the PersistentVolumeClaim or PersistentVolume that contains a refused field, `crib run` only\n\
+         warns. Unknown fields and duplicate keys are also errors, unless `--lenient` is given. With `--lenient`, and in documents that crib\n\
+         skips, the last value of a duplicate key applies, as with kubectl, and `crib run` warns.\n\n\
          `localhostProfile` of a seccomp profile is a path relative to the directory in `--seccomp-profile-root`. The default directory is\n\
          `/var/lib/kubelet/seccomp` for root, as on a node, and `$XDG_DATA_HOME/crib/seccomp` for other users. crib reads the profile when it\n\
-         creates the container. While the file is missing or incomplete, crib retries, as the kubelet does: another pod may install it. The\n\
-         same applies to an AppArmor profile that is not loaded.\n\n\
+         creates the container. While the profile's file is missing or incomplete, crib retries, as the kubelet does: another pod may install\n\
+         the file. crib also retries while an AppArmor profile is not loaded.\n\n\
          A `hostPath` is a path on this machine, even if it is one of the [paths of a node](pods.md#paths-of-a-node).\n\n",
     );
     writeln!(text, "Kinds: {}, and lists of them.", list(kinds)).unwrap();

@@ -27,7 +27,10 @@ pub(super) const TYPES: &[Type] = &[
                 "crib assigns an address of the pod network in place of any value other than `None`",
             ),
             no_effect("clusterIPs ipFamilies ipFamilyPolicy", "each Service has one IPv4 address"),
-            warned("externalIPs", "has no effect: the host does not route them; use nodePort"),
+            warned(
+                "externalIPs",
+                "has no effect: the host does not route external IPs; use nodePort",
+            ),
             no_effect("externalTrafficPolicy internalTrafficPolicy trafficDistribution", ONE_NODE),
             no_effect("healthCheckNodePort loadBalancerClass loadBalancerIP", NO_LOAD_BALANCER),
             warned(
@@ -42,7 +45,7 @@ pub(super) const TYPES: &[Type] = &[
         "name nodePort port targetPort",
         &[
             no_effect("appProtocol", "crib does not inspect the data"),
-            done("protocol", "TCP and UDP; crib does not serve SCTP, and warns"),
+            done("protocol", "only TCP and UDP; crib does not serve SCTP, and warns"),
         ],
     ),
     all("Endpoints", "apiVersion kind metadata subsets"),
@@ -55,7 +58,7 @@ pub(super) const TYPES: &[Type] = &[
     some(
         "EndpointSlice",
         "apiVersion endpoints kind metadata ports",
-        &[done("addressType", "for `IPv4`; crib does not serve other types, and warns")],
+        &[done("addressType", "only `IPv4`; crib does not serve other address types, and warns")],
     ),
     some(
         "Endpoint",
@@ -91,7 +94,7 @@ pub(super) const TYPES: &[Type] = &[
         &[
             no_effect("automountServiceAccountToken", "crib mounts no token automatically"),
             done("imagePullSecrets", "for pods of the account that name no `imagePullSecrets`"),
-            no_effect("secrets", "there is no API server to use them with"),
+            no_effect("secrets", "there is no API server for which pods could use these Secrets"),
         ],
     ),
     some(

@@ -6,30 +6,34 @@ const KEPT: &str = "no API server stores the object";
 const SCHEDULER: &str = "there is no scheduler";
 const ONE_NODE: &str = "all pods run on one node";
 const OTHER_NODES: &str = "a node with labels (`--node-labels`, `--adopt-node` or `--kubeconfig`) rejects pods for other nodes; `crib run` \
-                           warns about such pods, and runs them on its only node";
+                           warns about pods for other nodes, and runs these pods on its only node";
 const LINUX: &str = "pods run on Linux";
 
 pub(super) const TYPES: &[Type] = &[
-    some("Pod", "apiVersion kind metadata spec", &[no_effect("status", "determined by the agent")]),
+    some(
+        "Pod",
+        "apiVersion kind metadata spec",
+        &[no_effect("status", "the agent determines the status")],
+    ),
     some(
         "ObjectMeta",
         "annotations generation labels name namespace uid",
         &[
             done(
                 "creationTimestamp",
-                "for pods: `crib agent` admits pods in this order, `crib run` in the order of the manifests",
+                "`crib agent` admits pods in the order of their creation, `crib run` in the order of the manifests",
             ),
-            done("deletionGracePeriodSeconds", "set by an API server"),
+            done("deletionGracePeriodSeconds", "an API server sets this field"),
             done(
                 "deletionTimestamp",
-                "set by an API server; crib terminates a pod with this field",
+                "an API server sets this field; crib terminates a pod that has it",
             ),
             no_effect("finalizers managedFields ownerReferences resourceVersion selfLink", KEPT),
             done(
                 "generateName",
-                "without `name`, the object's name is the first 58 characters of `generateName` and five characters computed from the \
-                 file's name, the kind, `generateName`, and the number of earlier objects in the file with this kind and \
-                 `generateName`; a static pod needs `name`",
+                "without `name`, the object's name is the first 58 characters of `generateName`, followed by five characters. crib computes \
+                 these five characters from the file's name, the kind, `generateName`, and the number of earlier objects in the file \
+                 with the same kind and `generateName`. A static pod needs `name`",
             ),
         ],
     ),
@@ -41,7 +45,7 @@ pub(super) const TYPES: &[Type] = &[
         &[
             no_effect(
                 "automountServiceAccountToken",
-                "crib mounts no token automatically, because there is no API server to use it with",
+                "crib mounts no token automatically, because there is no API server for which a pod could use the token",
             ),
             done("enableServiceLinks", "for Services that exist when the container is created"),
             refused(
@@ -73,7 +77,7 @@ pub(super) const TYPES: &[Type] = &[
             ),
             warned(
                 "schedulingGates",
-                "no controller removes gates here: crib starts the pod immediately",
+                "crib has no controller that removes scheduling gates: crib starts the pod immediately",
             ),
             done("serviceAccount", "the deprecated alias of `serviceAccountName`"),
             done("serviceAccountName", "crib accepts any name"),

@@ -2,10 +2,10 @@
 
 use super::{Type, all, done, no_effect, refused, some, warned};
 
-const STATUS: &str = "determined by crib";
+const STATUS: &str = "crib determines the status";
 const COPIES: &str = "not supported yet: copy the data into the volume with a pod, or bind a PersistentVolume that contains the data";
-const SOURCE: &str = "this kind of PersistentVolume is not supported: mount it on this machine and use its directory as hostPath, or \
-                      leave the PersistentVolume out: crib then creates a directory for the claim";
+const SOURCE: &str = "this kind of PersistentVolume is not supported: mount the volume on this machine and use its directory as \
+                      hostPath; or leave the PersistentVolume out, and crib creates a directory for the claim";
 
 const KINDS: &str = "this kind of volume is not supported yet: use a persistentVolumeClaim, for which crib creates a directory, or mount \
                      the volume on this machine and use its directory as hostPath";
@@ -35,7 +35,7 @@ pub(super) const TYPES: &[Type] = &[
         "sizeLimit",
         &[done(
             "medium",
-            "`Memory` needs crib's runtime with isolation `root` or `rootless`, or, with another runtime, the agent's directory on tmpfs; otherwise the pod does not start; `HugePages` is refused",
+            "with crib's runtime, `Memory` needs isolation `root` or `rootless`; with another runtime, `Memory` needs the agent's directory on tmpfs. Otherwise the pod does not start. crib refuses `HugePages`",
         )],
     ),
     all("HostPathVolumeSource", "path type"),
@@ -61,12 +61,12 @@ pub(super) const TYPES: &[Type] = &[
             refused("dataSource dataSourceRef", COPIES),
             done(
                 "resources",
-                "crib selects a PersistentVolume with at least the requested capacity; it does not limit the volume's size",
+                "crib selects a PersistentVolume with at least the requested capacity; crib does not limit the volume's size",
             ),
             done(
                 "storageClassName",
-                "crib selects a PersistentVolume of this class; if none fits, crib creates a directory for the claim, unless the \
-                 class is the empty string or the claim has a `selector`",
+                "crib selects a PersistentVolume of this class. If no PersistentVolume fits, crib creates a directory for the claim, \
+                 unless the class is the empty string or the claim has a `selector`",
             ),
             no_effect("volumeAttributesClassName", "directories have no volume attributes"),
         ],

@@ -2,7 +2,7 @@
 
 use super::{Type, all, done, no_effect, some, warned};
 
-const STATUS: &str = "determined by the controller";
+const STATUS: &str = "the controller determines the status";
 const ROLLOUT: &str = "applies when `crib run --watch` detects a changed template";
 const NO_UPDATES: &str = "crib keeps no earlier revisions";
 
@@ -20,13 +20,13 @@ pub(super) const TYPES: &[Type] = &[
     some(
         "ReplicaSetSpec",
         "replicas selector template",
-        &[no_effect("minReadySeconds", "crib does not wait for this time")],
+        &[no_effect("minReadySeconds", "crib does not wait for `minReadySeconds`")],
     ),
     some("ReplicationController", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
     some(
         "ReplicationControllerSpec",
         "replicas selector template",
-        &[no_effect("minReadySeconds", "crib does not wait for this time")],
+        &[no_effect("minReadySeconds", "crib does not wait for `minReadySeconds`")],
     ),
     some("DaemonSet", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
     some(
