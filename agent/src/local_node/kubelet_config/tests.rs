@@ -134,12 +134,14 @@ fn table() -> String {
         let default = field.default.trim_matches('"');
         let default = if default.is_empty() { String::new() } else { format!("`{default}`") };
         let effect = match field.effect {
-            Effect::Used => "applies it".to_owned(),
+            Effect::Used => "the agent applies this field".to_owned(),
             Effect::Refused(remedy) => {
                 let remedy = remedy.replacen("leave it out", "leave the field out", 1);
-                format!("rejects values other than the default; {remedy}")
+                format!("the agent rejects values other than the default; {remedy}")
             }
-            Effect::Unused(why) => format!("ignores it and logs a warning: {why}"),
+            Effect::Unused(why) => {
+                format!("the agent ignores this field and logs a warning: {why}")
+            }
         };
         text += &format!("| `{}` | {default} | {effect} |\n", field.name);
     }
@@ -152,13 +154,13 @@ fn gate_table() -> String {
     for KubeletGate { name, effect } in &KUBELET_GATES {
         let default = gates::default_of(name).unwrap();
         let effect = match effect {
-            GateEffect::Applied => "applies it".to_owned(),
+            GateEffect::Applied => "the agent applies this gate".to_owned(),
             GateEffect::Partly { value, why } => {
-                format!("applies `{value}` only in part, and logs a warning: {why}")
+                format!("the agent applies `{value}` only in part, and logs a warning: {why}")
             }
             GateEffect::Always { value, why } => {
                 format!(
-                    "always behaves as if set to `{value}`; if it is set to `{}`, logs a warning, because {why}",
+                    "the agent behaves as if this gate were `{value}`, and logs a warning if the gate is set to `{}`: {why}",
                     !value
                 )
             }
