@@ -66,7 +66,11 @@ pub(crate) fn written(heading: &str, outcomes: &[Outcome]) -> String {
     writeln!(text, "\n{}", fingerprint(outcomes)).unwrap();
     let used =
         || outcomes.iter().filter(|outcome| outcome.excluded.iter().any(|(_, count)| *count > 0));
-    let intro = if used().next().is_none() { "There are no exceptions." } else { "Exceptions:\n" };
+    let intro = if used().next().is_none() {
+        "No exception excludes a case from these results."
+    } else {
+        "Exceptions:\n"
+    };
     writeln!(text, "\n{intro}").unwrap();
     for outcome in used() {
         for (reason, count) in outcome.excluded.iter().filter(|(_, count)| *count > 0) {

@@ -23,7 +23,7 @@ pub(crate) const THRESHOLDS: Set = Set::new(
 
 pub(crate) const SIGNALS: Set = Set::new(
     "eviction-signals",
-    "the eviction signals observed on a node, and the thresholds that are met",
+    "the eviction signals observed on a node, and the eviction thresholds that are met",
     judge_signals,
 );
 

@@ -42,7 +42,7 @@ pub(crate) const BACKOFF: Set =
 
 pub(crate) const SEQUENCES: Set = Set::new(
     "image-pull-sequences",
-    "which pods may use an image that is already present, and which pulls the agent then makes",
+    "which pods may use an image that is already present, and which images the agent then pulls",
     judge_sequence,
 );
 
