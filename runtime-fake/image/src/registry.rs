@@ -2,8 +2,8 @@
 //!
 //! The path of a pull: `endpoint` (selects and orders the registries) → `credentials` → `session`, `peer` and `token`
 //! (authenticated requests) → `resolve` (index, manifest, configuration, each verified) → `download` (each layer once for all
-//! pulls, resumed after a broken connection) → the image store, which unpacks while it downloads. `peer` and `retry` classify
-//! failures.
+//! pulls from a server, resumed after a broken connection) → the image store, which unpacks while it downloads. `peer` and `retry`
+//! classify failures.
 
 mod challenge;
 mod credentials;
@@ -305,6 +305,10 @@ struct DownloadSource<'a> {
 }
 
 impl Source for DownloadSource<'_> {
+    fn origin(&self) -> String {
+        self.layers.session.peer.endpoint.origin()
+    }
+
     fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, ContentError> {
         let lost = |error| ContentError::Lost { source: Box::new(error) };
         let download = self.layers.begin(self.downloads, layer).map_err(lost)?;

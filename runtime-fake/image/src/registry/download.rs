@@ -1,5 +1,5 @@
-//! Downloads a blob once for all pulls that need it. It can be read while it grows, and is dropped with its last
-//! reader.
+//! Downloads a blob once for all pulls that need it from the same origin: another registry may serve it slower, or never to its
+//! end. The download can be read while it grows, and is dropped with its last reader.
 //!
 //! The bytes go to an unnamed file, so that a SIGKILL leaves nothing. After a broken connection, the download resumes at its
 //! offset on a new one. A reader reaches the end only if the digest of the whole content is the promised one.
@@ -61,7 +61,8 @@ impl Drop for Download {
 pub(crate) struct Downloads {
     spool: PathBuf,
     tasks: TaskTracker,
-    running: Mutex<HashMap<Digest, Weak<Download>>>,
+    /// By origin and digest.
+    running: Mutex<HashMap<(String, Digest), Weak<Download>>>,
 }
 
 impl Downloads {
@@ -81,7 +82,8 @@ impl Downloads {
         // Only whole entries are ever inserted, so a poisoned lock is harmless.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|_, download| download.strong_count() > 0);
-        if let Some(download) = running.get(&wanted.digest).and_then(Weak::upgrade)
+        let key = (session.peer.endpoint.origin(), wanted.digest);
+        if let Some(download) = running.get(&key).and_then(Weak::upgrade)
             && !matches!(*download.progress.borrow(), Progress::Failed(_))
         {
             return Ok((download, true));
@@ -114,7 +116,7 @@ impl Downloads {
             }
         }));
         let download = Arc::new(Download { file, progress, gone });
-        running.insert(wanted.digest, Arc::downgrade(&download));
+        running.insert(key, Arc::downgrade(&download));
         Ok((download, false))
     }
 }

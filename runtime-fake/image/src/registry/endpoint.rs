@@ -29,6 +29,17 @@ pub struct Endpoint {
     pub(crate) mirrored: Option<String>,
 }
 
+impl Endpoint {
+    /// The server that provides the content: pulls share downloads only within an origin. A mirror has one for each registry that it
+    /// serves, because it may pass on that registry's delays.
+    pub(crate) fn origin(&self) -> String {
+        match &self.mirrored {
+            Some(registry) => format!("{}/{registry}", self.host),
+            None => self.host.clone(),
+        }
+    }
+}
+
 /// The host of a repository, and the path after it.
 pub(crate) fn split(repository: &str) -> (&str, &str) {
     repository.split_once('/').unwrap_or((repository, ""))

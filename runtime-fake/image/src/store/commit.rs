@@ -90,8 +90,8 @@ impl ImageStore {
             .collect()
     }
 
-    /// Imports the missing layers of `image` from `source`, and commits the image. Of several concurrent callers one
-    /// does the work.
+    /// Imports the missing layers of `image` from `source`, and commits the image. Of several concurrent callers with the same
+    /// origin one does the work.
     ///
     /// # Errors
     /// See [`Failure`]. Then nothing of the image is stored.
@@ -101,7 +101,7 @@ impl ImageStore {
         named: &Named,
         source: &dyn Source,
     ) -> Result<ImageId, Failure> {
-        let _guard = self.images.acquire(named.target);
+        let _guard = self.images.acquire(import::flight_key(source, &named.target));
         match self.add_name(named)? {
             Some(id) => Ok(id),
             None => self.add(image, named, source),

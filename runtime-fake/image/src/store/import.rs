@@ -22,6 +22,21 @@ use crate::store::single_flight::SingleFlight;
 pub(crate) trait Source {
     /// Opens a layer for reading from its start.
     fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, ContentError>;
+
+    /// The server that provides the content; empty for a file of this machine.
+    fn origin(&self) -> String {
+        String::new()
+    }
+}
+
+/// The key under which one import of this content at a time runs. It differs between origins: a server may hold content back, and
+/// must not delay imports of the same content from another server.
+pub(crate) fn flight_key(source: &dyn Source, content: &Digest) -> Digest {
+    let origin = source.origin();
+    match origin.is_empty() {
+        true => *content,
+        false => Digest::of(format!("{origin} {content}").as_bytes()),
+    }
 }
 
 /// The content of a layer, compressed or not.
@@ -102,7 +117,7 @@ impl Importer<'_> {
         let budget = Budget::new(self.limits);
         let mut lowers: Vec<PathBuf> = Vec::new();
         for (layer, chain) in image.layers.iter().zip(chains) {
-            let _guard = self.flights.acquire(*chain);
+            let _guard = self.flights.acquire(flight_key(source, chain));
             let present = lock(self.metadata).layer(chain).is_some();
             if !present {
                 self.layer(source, layer, chain, &lowers, &budget)?;
@@ -135,7 +150,11 @@ impl Importer<'_> {
             source: e.into(),
         })?;
         fs::write(&path, bytes).map_err(ContentError::io(format!("write {}", path.display())))?;
-        lock(self.metadata).put_layer(*chain, record, &scratch.0)?;
+        let mut metadata = lock(self.metadata);
+        // An import from another origin may have been faster.
+        if metadata.layer(chain).is_none() {
+            metadata.put_layer(*chain, record, &scratch.0)?;
+        }
         Ok(())
     }
 

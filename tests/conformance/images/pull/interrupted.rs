@@ -106,6 +106,30 @@ async fn shared_pull_continues_for_second_client() {
     second.await.unwrap().unwrap();
 }
 
+/// A registry may serve the documents of another registry's image, and hold back its layers.
+#[tokio::test]
+async fn registry_that_stalls_does_not_delay_pull_of_same_image_from_another() {
+    let bench = Bench::new().await;
+    let other = Registry::start().await.unwrap();
+    other.add(&image("app:1", 1)).unwrap();
+    // More than the configuration, less than a layer.
+    bench.registry.fail(Fault::stall(20_000).on("/blobs/"));
+    let stalled = bench.pull(None);
+    tokio::pin!(stalled);
+    tokio::select! {
+        pulled = &mut stalled => panic!("{pulled:?}"),
+        () = downloading_slowly(&bench) => {}
+    }
+    let name = format!("{}/app:1", other.host());
+    let pulling = tokio::time::timeout(WAIT_LIMIT, super::pull(&bench.runtime, &name, None));
+    tokio::select! {
+        pulled = &mut stalled => panic!("{pulled:?}"),
+        pulled = pulling => {
+            pulled.unwrap().unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn restart_removes_partial_downloads_after_kill() {
     let mut bench = Bench::with(Registry::start().await.unwrap(), Runtime::with().durable()).await;
