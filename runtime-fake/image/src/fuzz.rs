@@ -58,6 +58,7 @@ fn limits() -> Limits {
         entries: 200,
         layers: 8,
         depth: 16,
+        paths: 64 << 10,
         extension_bytes: 4 << 10,
     }
 }

@@ -48,7 +48,8 @@ pub(crate) fn unpack<R: Skip>(
         stack,
         style,
         budget,
-        directories: BTreeMap::from([(Parts::new(), root)]),
+        directories: BTreeMap::from([(Vec::new(), root)]),
+        paths: 0,
         usage: Usage::default(),
         skipped: BTreeSet::new(),
         buffer: vec![0; WRITTEN],
@@ -65,11 +66,13 @@ struct Unpacker<'a> {
     style: &'a Style,
     budget: &'a Budget,
     /// Set at the end, deepest first, because files cannot be created in a read-only directory, and creating them changes its
-    /// modification time.
-    directories: BTreeMap<Parts, Directory>,
+    /// modification time. By [`key`].
+    directories: BTreeMap<Vec<u8>, Directory>,
+    /// The bytes of the keys of `directories` and `skipped`.
+    paths: u64,
     usage: Usage,
-    /// Device nodes that cannot be created here, and hard links to them, by name.
-    skipped: BTreeSet<Parts>,
+    /// Device nodes that cannot be created here, and hard links to them, by [`key`].
+    skipped: BTreeSet<Vec<u8>>,
     buffer: Vec<u8>,
 }
 
@@ -103,7 +106,7 @@ impl Unpacker<'_> {
         match name::classify(&member.path, self.budget.limits.depth)? {
             Entry::Bookkeeping => Ok(()),
             Entry::Root if member.kind == Kind::Directory => {
-                self.describe(Parts::new(), member);
+                self.describe(&Parts::new(), member)?;
                 self.set_attributes(&Parts::new(), member)
             }
             Entry::Root => Err(ContentError::Name {
@@ -131,7 +134,7 @@ impl Unpacker<'_> {
                 None => Directory { mode: 0o755, owner: self.style.owner(0, 0), mtime: None },
             };
             self.usage.inodes += 1;
-            self.directories.insert(parts, directory);
+            self.remember(&parts, directory)?;
         }
         Ok(at)
     }
@@ -170,8 +173,7 @@ impl Unpacker<'_> {
             return self.whiteout(parent, name);
         }
         if matches!(member.kind, Kind::Char | Kind::Block) && !self.style.nodes {
-            self.skipped.insert(below(parent, name));
-            return Ok(());
+            return self.skip(&below(parent, name));
         }
         self.budget.check_bytes(member.size, &format!("{:?}", path()))?;
         let at = self.resolve(parent)?;
@@ -181,7 +183,7 @@ impl Unpacker<'_> {
         {
             let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             if is_directory && member.kind == Kind::Directory {
-                self.describe(below(&at, name), member);
+                self.describe(&below(&at, name), member)?;
                 return self.set_attributes(&below(&at, name), member);
             }
             // The last entry of a name wins, regardless of the kinds, as in containerd and docker.
@@ -192,13 +194,12 @@ impl Unpacker<'_> {
             Kind::Directory => {
                 self.stack.make_directory(&at, name)?;
                 self.usage.inodes += 1;
-                self.describe(below(&at, name), member);
+                self.describe(&below(&at, name), member)?;
                 return self.set_attributes(&below(&at, name), member);
             }
             Kind::HardLink => {
                 let Some((from, old)) = self.hard_link_target(member)? else {
-                    self.skipped.insert(below(parent, name));
-                    return Ok(());
+                    return self.skip(&below(parent, name));
                 };
                 self.stack.clear_whiteout(&directory, name)?;
                 self.usage.inodes += 1;
@@ -273,15 +274,20 @@ impl Unpacker<'_> {
         let removed = below(at, name);
         self.usage.subtract(usage::of(&directory, name).map_err(ContentError::errno(what()))?);
         self.stack.forget(&removed);
-        let gone: Vec<Parts> = self
+        let first = key(&removed);
+        let inside = |key: &&Vec<u8>| {
+            let rest = key.strip_prefix(&first[..]);
+            rest.is_some_and(|rest| matches!(rest.first(), None | Some(0)))
+        };
+        let gone: Vec<Vec<u8>> = self
             .directories
-            .range(removed.clone()..)
-            .map(|(parts, _)| parts)
-            .take_while(|parts| parts.starts_with(&removed))
+            .range(first.clone()..)
+            .map(|(key, _)| key)
+            .take_while(inside)
             .cloned()
             .collect();
-        for parts in gone {
-            self.directories.remove(&parts);
+        for key in gone {
+            self.directories.remove(&key);
         }
         let name = CString::new(name).map_err(|error| ContentError::io(what())(error.into()))?;
         file_tree::remove_at(directory.as_fd(), &name).map_err(ContentError::errno(what()))
@@ -297,7 +303,7 @@ impl Unpacker<'_> {
         let mut parts = name::split(&member.link, self.budget.limits.depth).map_err(|problem| {
             if matches!(problem, ContentError::Name { .. }) { leads_out() } else { problem }
         })?;
-        if self.skipped.contains(&parts) {
+        if self.skipped.contains(&key(&parts)) {
             return Ok(None);
         }
         let bad = || self.bad_hard_link(member);
@@ -320,10 +326,32 @@ impl Unpacker<'_> {
     }
 
     /// Records a directory's attributes, to be set at the end.
-    fn describe(&mut self, parts: Parts, member: &Member) {
+    fn describe(&mut self, parts: &Parts, member: &Member) -> Result<(), ContentError> {
         let owner = self.style.owner(member.uid, member.gid);
-        self.directories
-            .insert(parts, Directory { mode: member.mode, owner, mtime: Some(member.mtime) });
+        let mtime = Some(member.mtime);
+        self.remember(parts, Directory { mode: member.mode, owner, mtime })
+    }
+
+    fn remember(&mut self, parts: &Parts, directory: Directory) -> Result<(), ContentError> {
+        let key = key(parts);
+        let length = key.len() as u64;
+        match self.directories.insert(key, directory) {
+            None => self.take_path(length),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Records a device node, or a hard link to one, that cannot be created here.
+    fn skip(&mut self, parts: &Parts) -> Result<(), ContentError> {
+        let key = key(parts);
+        let length = key.len() as u64;
+        if self.skipped.insert(key) { self.take_path(length) } else { Ok(()) }
+    }
+
+    fn take_path(&mut self, length: u64) -> Result<(), ContentError> {
+        self.paths += length;
+        let (taken, limit) = (self.paths, self.budget.limits.paths);
+        ContentError::within("a layer", taken, limit, "bytes of directories' paths")
     }
 
     fn set_attributes(&mut self, parts: &Parts, member: &Member) -> Result<(), ContentError> {
@@ -371,10 +399,11 @@ impl Unpacker<'_> {
     /// Sets the attributes of directories, deepest first.
     fn finish(mut self) -> Result<Usage, ContentError> {
         if let Some(first) = self.skipped.first() {
-            let (first, count) = (lossy(&first.join(&b'/')), self.skipped.len());
+            let (first, count) = (lossy(&parts_of(first).join(&b'/')), self.skipped.len());
             tracing::info!(first, count, "skipped the device nodes of a layer");
         }
-        for (parts, directory) in std::mem::take(&mut self.directories).into_iter().rev() {
+        for (key, directory) in std::mem::take(&mut self.directories).into_iter().rev() {
+            let parts = parts_of(&key);
             let failed = || {
                 ContentError::errno(format!(
                     "set the attributes of {:?}",
@@ -407,6 +436,19 @@ fn check_symlink(member: &Member) -> Result<(), ContentError> {
         _ => return Ok(()),
     };
     Err(ContentError::Name { path: lossy(&member.path), why })
+}
+
+/// A path in one allocation: a layer may have a million directories. The separator is NUL, which is in no name and sorts before
+/// all other bytes, so that keys sort as their paths.
+fn key(parts: &Parts) -> Vec<u8> {
+    parts.join(&0u8)
+}
+
+fn parts_of(key: &[u8]) -> Parts {
+    match key.is_empty() {
+        true => Parts::new(),
+        false => key.split(|c| *c == 0).map(<[u8]>::to_vec).collect(),
+    }
 }
 
 fn below(at: &Parts, name: &[u8]) -> Parts {

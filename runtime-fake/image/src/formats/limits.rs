@@ -21,6 +21,8 @@ pub struct Limits {
     pub layers: usize,
     /// Directories above a file.
     pub depth: usize,
+    /// Bytes of the paths of all directories of a layer, which are kept in memory while it is unpacked.
+    pub paths: u64,
     /// Bytes of one extension header: a long name, or a set of extended attributes.
     pub extension_bytes: u64,
 }
@@ -35,6 +37,7 @@ impl Default for Limits {
             entries: 1_000_000,
             layers: 256,
             depth: 256,
+            paths: 128 << 20,
             extension_bytes: 1 << 20,
         }
     }

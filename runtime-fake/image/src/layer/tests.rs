@@ -351,6 +351,10 @@ fn unpack_enforces_limits() {
     refused(Limits { depth: 3, ..Limits::default() }, Tar::new().file("1/2/3/4", ""));
     let deep = Tar::new().symlink("a/l", "../a/b").directory("a/b").file("a/l/1/2", "");
     refused(Limits { depth: 3, ..Limits::default() }, deep);
+    let paths = |paths| Limits { paths, ..Limits::default() };
+    let nested = Tar::new().directory("abcd").directory("abcd/ef").file("abcd/gh/i", "");
+    refused(paths(17), nested.clone());
+    Pile::limited(paths(18)).push(nested.directory("abcd")).unwrap();
     // A size without data: refused by the header alone.
     let huge = Tar::new().member(EntryType::Regular, "a", "", b"", |h| h.set_size(1 << 50));
     refused(Limits::default(), huge);
