@@ -16,27 +16,37 @@ pub(crate) enum QosClass {
 }
 
 /// The class that the client named. Such a client leaves the weights of the classes' cgroups to the runtime; a kubelet sets them
-/// itself.
+/// itself, and passes on the annotations of the pod's author. So the pod's cgroup must be in the cgroup of the class: otherwise an
+/// author could name the class BestEffort, and the cgroup of all pods, or that of another class, would get the least weight.
 pub(crate) fn qos_class(config: &PodSandboxConfig) -> Result<Option<QosClass>, Invalid> {
     let Some(name) = config.annotations.get(QOS_CLASS) else {
         return Ok(None);
     };
-    let parent = config.linux.as_ref().map(|linux| &linux.cgroup_parent);
-    let parts =
-        parent.map_or(0, |parent| parent.split('/').filter(|part| !part.is_empty()).count());
-    if parts < 2 {
-        return invalid(format!(
-            "annotation {QOS_CLASS}: it needs a cgroup_parent in the cgroup of the class, as /kubepods/burstable/podUID"
-        ));
+    let parent = config.linux.as_ref().map_or("", |linux| &linux.cgroup_parent);
+    let mut parts = parent.split('/').filter(|part| !part.is_empty()).rev();
+    let (class, of_class) = match name.as_str() {
+        "Guaranteed" => (QosClass::Guaranteed, None),
+        "Burstable" => (QosClass::Burstable, Some("burstable")),
+        "BestEffort" => (QosClass::BestEffort, Some("besteffort")),
+        other => {
+            return invalid(format!(
+                "annotation {QOS_CLASS}: expected Guaranteed, Burstable or BestEffort, not {other:?}"
+            ));
+        }
+    };
+    let fits = |above: &str| of_class.is_none_or(|own| is_named(above, own));
+    if parts.nth(1).is_some_and(fits) {
+        return Ok(Some(class));
     }
-    match name.as_str() {
-        "Guaranteed" => Ok(Some(QosClass::Guaranteed)),
-        "Burstable" => Ok(Some(QosClass::Burstable)),
-        "BestEffort" => Ok(Some(QosClass::BestEffort)),
-        other => invalid(format!(
-            "annotation {QOS_CLASS}: expected Guaranteed, Burstable or BestEffort, not {other:?}"
-        )),
-    }
+    invalid(format!(
+        "annotation {QOS_CLASS}: it needs a cgroup_parent in the cgroup of the class, as /kubepods/burstable/podUID"
+    ))
+}
+
+/// Whether a cgroup has the name of a class, with either cgroup driver: `burstable` or `kubepods-burstable.slice`.
+fn is_named(cgroup: &str, class: &str) -> bool {
+    let slice = cgroup.strip_suffix(".slice").and_then(|slice| slice.rsplit_once('-'));
+    cgroup == class || slice.is_some_and(|(_, last)| last == class)
 }
 
 /// The weight (v1 scale) of a class's cgroup, from the weights of the pods in it; `None` if the class has no cgroup of its own.
@@ -63,6 +73,11 @@ mod tests {
     #[case(Some("Burstable"), "/kubepods/burstable/podx", "Some(Burstable)")]
     #[case(Some("BestEffort"), "kubepods/besteffort/podx", "Some(BestEffort)")]
     #[case(Some("Guaranteed"), "/kubepods/podx", "Some(Guaranteed)")]
+    #[case(
+        Some("Burstable"),
+        "/crib_a.slice/crib_a-burstable.slice/crib_a-burstable-podx.slice",
+        "Some(Burstable)"
+    )]
     #[case(None, "", "None")]
     #[case(
         Some("burstable"),
@@ -71,6 +86,14 @@ mod tests {
     )]
     #[case(Some("Burstable"), "", "it needs a cgroup_parent")]
     #[case(Some("Burstable"), "/podx/", "it needs a cgroup_parent")]
+    #[case(Some("Guaranteed"), "/podx", "it needs a cgroup_parent")]
+    #[case::of_all_pods(Some("BestEffort"), "/kubepods/podx", "it needs a cgroup_parent")]
+    #[case::of_another(Some("BestEffort"), "/kubepods/burstable/podx", "it needs a cgroup_parent")]
+    #[case::slice_of_all_pods(
+        Some("BestEffort"),
+        "/kubepods.slice/kubepods-podx.slice",
+        "it needs a cgroup_parent"
+    )]
     fn class_is_read_with_its_cgroup(
         #[case] class: Option<&str>,
         #[case] parent: &str,
