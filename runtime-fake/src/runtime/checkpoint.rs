@@ -28,6 +28,7 @@ use crate::{
     keeper_client::unexpected,
     launch::Invalid,
     sandbox::{Sandbox, SandboxState},
+    stats,
     store::StateError,
 };
 
@@ -249,7 +250,9 @@ impl Runtime {
                 "it shares its process namespace, where other processes may have its process ids later (namespace_options.pid has to be CONTAINER)",
             );
         }
-        if self.copies.load(Ordering::Relaxed) {
+        let directory = self.container_dir(&container.sandbox, &container.id);
+        let is_copy = stats::layer(&directory).is_some_and(|layer| layer.ends_with("rootfs"));
+        if is_copy || self.copies.load(Ordering::Relaxed) {
             return no("overlayfs does not work here, so its changes to the image are unknown");
         }
         match self.images.rootfs(&container.image_id) {

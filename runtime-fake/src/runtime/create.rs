@@ -198,7 +198,7 @@ impl Runtime {
         }
     }
 
-    /// Sends `plan` to the keeper, which carries it out. If overlayfs does not work, uses a copy of the image.
+    /// Sends `plan` to the keeper, which carries it out. If overlayfs does not work, or not with this image, uses a copy of it.
     async fn launch(
         &self,
         id: &ContainerId,
@@ -219,7 +219,11 @@ impl Runtime {
                 self.copies.store(true, Ordering::Relaxed);
                 create(self.copy_images(plan).await?).await?
             }
-            Err(failure) if failure.kind == FailureKind::NoIdMap => {
+            // Nothing is known about other images: an image with many layers must not make the daemon copy all of them.
+            Err(failure)
+                if failure.kind == FailureKind::NoIdMap
+                    || failure.kind == FailureKind::TooManyLayers && restore.is_none() =>
+            {
                 tracing::info!(%failure, container = id.short(), "copying image for container");
                 create(self.copy_images(plan).await?).await?
             }

@@ -27,9 +27,10 @@ impl From<Error> for Status {
                 }
                 FailureKind::Silent => Code::DeadlineExceeded,
                 FailureKind::Disconnected => Code::Unavailable,
-                FailureKind::NoOverlay | FailureKind::NoIdMap | FailureKind::System => {
-                    Code::Internal
-                }
+                FailureKind::NoOverlay
+                | FailureKind::TooManyLayers
+                | FailureKind::NoIdMap
+                | FailureKind::System => Code::Internal,
             },
             Error::NoUrl(UrlError::TooManyTokens(_)) => Code::ResourceExhausted,
             Error::NoUrl(UrlError::NotListening { .. }) => Code::FailedPrecondition,

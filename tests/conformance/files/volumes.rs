@@ -360,6 +360,43 @@ async fn links_of_image_and_volume_lead_to_nothing_of_the_host() {
     assert!(symlink_is_kept(&volume.join("out"), &host));
 }
 
+/// mount(2) has no room for so many layers.
+#[tokio::test]
+async fn image_with_many_layers_makes_the_runtime_copy_no_other_image() {
+    const FEW: &str = "example.com/few:1";
+    const MANY: &str = "example.com/many:1";
+    const COUNT: usize = 64;
+    harness::needs!(Namespaces);
+    let place = tempfile::tempdir().unwrap();
+    let programs = || {
+        let layer = Layer::new().directory("tmp", 0o1777).directory("many", 0o755);
+        with_programs(layer, &["/bin/sh", "/bin/cat", "/bin/sleep"])
+    };
+    let few = ImageBuilder::new(FEW).layer(programs());
+    let many = (0..COUNT).fold(ImageBuilder::new(MANY).layer(programs()), |image, number| {
+        image.layer(Layer::new().file(&format!("many/{number}"), 0o644, "x"))
+    });
+    let archives = [(few, "few.tar"), (many, "many.tar")].map(|(image, name)| {
+        let archive = place.path().join(name);
+        image.write_docker(&archive).unwrap();
+        archive
+    });
+    let runtime =
+        archives.iter().fold(Runtime::with(), |options, archive| options.archive(archive));
+    let runtime = runtime.start().await.unwrap();
+    for image in [FEW, MANY] {
+        runtime.client.pull(image).await.unwrap();
+    }
+    let pod = runtime.pod("p").await.unwrap();
+    let copies_all = || runtime.log().contains("overlayfs failed: images are copied");
+    assert_eq!(pod.output(of_image(pod.script("few", "echo x"), FEW)).await.unwrap(), "x\n");
+    // On some machines overlayfs does not work at all.
+    let before = copies_all();
+    let script = of_image(pod.script("many", "cat /many/*"), MANY);
+    assert_eq!(pod.output(script).await.unwrap(), "x".repeat(COUNT) + "\n");
+    assert_eq!(copies_all(), before, "{}", runtime.log());
+}
+
 fn symlink_is_kept(link: &Path, target: &Path) -> bool {
     fs::read_link(link).is_ok_and(|found| found == target)
 }

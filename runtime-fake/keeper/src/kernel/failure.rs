@@ -28,6 +28,8 @@ pub enum FailureKind {
     WrongState,
     /// The host does not support overlayfs on the image: it has to be copied.
     NoOverlay,
+    /// mount(2) has no room for the layers of the image: it has to be copied for this container.
+    TooManyLayers,
     /// The host does not support idmapped mounts of the image: it has to be copied for this container.
     NoIdMap,
     /// criu failed to restore the processes.

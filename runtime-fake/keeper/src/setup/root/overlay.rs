@@ -13,6 +13,9 @@ use rustix::{
 use crate::contract::plan::IsolationMode;
 use crate::kernel::failure::{Failure, FailureKind, plain};
 
+/// The smallest page. mount(2) ignores options beyond one page.
+const PAGE: usize = 4096;
+
 /// Mounts `lower`, topmost first, below the writable layer `layer`, at `at`.
 pub(crate) fn writable(
     isolation: IsolationMode,
@@ -45,12 +48,17 @@ pub(crate) fn context(label: Option<&str>) -> String {
     label.map_or_else(String::new, |label| format!(",context=\"{label}\""))
 }
 
-/// The failure for which the daemon copies the image: overlayfs does not work.
+/// The failure for which the daemon copies the image: overlayfs does not work, or not with so many layers. The latter says nothing
+/// about other images.
 pub(crate) fn failure(count: usize, error: Errno) -> Failure {
+    let kind = match error == Errno::TOOBIG {
+        true => FailureKind::TooManyLayers,
+        false => FailureKind::NoOverlay,
+    };
     let reason = plain(&error.into());
     let message =
         format!("failed to put the layers of the image together ({count} layers): {reason}");
-    Failure::new(FailureKind::NoOverlay, message)
+    Failure::new(kind, message)
 }
 
 fn mount_overlay(
@@ -71,9 +79,28 @@ fn mount_overlay(
     let names: Vec<String> = lower.iter().map(relative).collect();
     let context = context(label);
     let options = format!("lowerdir={}{upper}{user}{context}", names.join(":"));
+    let too_long = options.len() >= PAGE;
     let options = CString::new(options).map_err(|_| Errno::INVAL)?;
     rustix::process::chdir(shared.unwrap_or(Path::new("/")))?;
     let mounted = mount("overlay", at, "overlay", MountFlags::empty(), Some(options.as_c_str()));
     rustix::process::chdir("/")?;
-    mounted
+    mounted.map_err(|error| if too_long { Errno::TOOBIG } else { error })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::layers_of_one_image(Errno::TOOBIG, FailureKind::TooManyLayers)]
+    #[case::no_overlayfs(Errno::NODEV, FailureKind::NoOverlay)]
+    #[case::refused(Errno::INVAL, FailureKind::NoOverlay)]
+    fn only_failures_of_overlayfs_itself_affect_other_images(
+        #[case] error: Errno,
+        #[case] expected: FailureKind,
+    ) {
+        assert_eq!(failure(70, error).kind, expected);
+    }
 }
