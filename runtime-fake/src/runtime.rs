@@ -69,6 +69,8 @@ pub(crate) struct Runtime {
     pub(crate) trash: Arc<Trash>,
     /// The previous measurements.
     pub(crate) rates: Arc<crate::stats::Rates>,
+    /// The measurements of containers' layers.
+    pub(crate) layer_usages: Arc<crate::stats::LayerUsages>,
     /// Operations that continue when their client disconnects.
     pub(crate) tasks: TaskTracker,
     /// The client whose Services are served.

@@ -126,6 +126,7 @@ pub async fn serve(
         network: Arc::new(network),
         pods: Arc::new(Pods::new(Program::own(), config.deadlines)),
         rates: Arc::default(),
+        layer_usages: Arc::default(),
         filters: Arc::default(),
         tasks: TaskTracker::new(),
         services: Arc::default(),

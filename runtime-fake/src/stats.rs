@@ -1,12 +1,13 @@
 //! Resource usage of containers and pods: from their cgroups, and from `/proc` without cgroups.
 //!
 //! [`parse`], [`usage`] and [`metrics`] are pure; [`cgroup`] and [`process`] read files, [`disk`] walks over
-//! layers.
+//! layers, and [`layers`] limits these walks.
 
 mod cgroup;
 mod disk;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod layers;
 pub(crate) mod metrics;
 pub(crate) mod parse;
 mod process;
@@ -21,6 +22,7 @@ use std::{
 
 pub(crate) use disk::of_layer;
 use keeper::kernel::cgroup::CgroupPath;
+pub(crate) use layers::LayerUsages;
 pub(crate) use usage::{Disk, Usage};
 
 /// The usage of `cgroup`, or without a cgroup of the processes below `first`. Blocks: it reads files.

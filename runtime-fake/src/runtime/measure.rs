@@ -29,7 +29,7 @@ pub(crate) struct MeasuredContainer {
     pub(crate) usage: Option<Usage>,
     /// Nanocores since the previous measurement.
     pub(crate) nano_cores: Option<u64>,
-    /// The usage of its writable layer, if that is on a disk.
+    /// The usage of its writable layer, if that is on a disk, and was measured in time.
     pub(crate) layer: Option<(PathBuf, Disk)>,
 }
 
@@ -71,10 +71,12 @@ impl Runtime {
         wanted: impl Fn(&Container) -> bool,
     ) -> Vec<MeasuredPod> {
         let state = self.store.state();
+        let is_container =
+            |id: &str| state.containers.by_id().keys().any(|known| known.as_str() == id);
         self.rates.retain(|id| {
-            state.containers.by_id().keys().any(|known| known.as_str() == id)
-                || state.sandboxes.keys().any(|known| known.as_str() == id)
+            is_container(id) || state.sandboxes.keys().any(|known| known.as_str() == id)
         });
+        self.layer_usages.retain(is_container);
         let mut measured = Vec::with_capacity(sandboxes.len());
         for sandbox in sandboxes {
             let containers: Vec<_> = state
@@ -120,9 +122,7 @@ impl Runtime {
     fn written(&self) -> Disk {
         let mut sum = Disk::default();
         for container in self.store.state().containers.values() {
-            let directory = self.container_dir(&container.sandbox, &container.id);
-            if let Some(layer) = stats::layer(&directory) {
-                let disk = stats::of_layer(&layer);
+            if let Some((_, disk)) = self.layer_usage(container) {
                 sum.used += disk.used;
                 sum.inodes += disk.inodes;
             }
@@ -165,17 +165,21 @@ impl Runtime {
         let alive = matches!(container.state, ContainerState::Created | ContainerState::Running);
         let first = processes.first.get(container.id.as_str()).copied();
         let usage = alive.then(|| stats::usage(container.cgroup.as_ref(), first));
-        let directory = self.container_dir(&container.sandbox, &container.id);
-        let layer = stats::layer(&directory).map(|layer| {
-            let disk = stats::of_layer(&layer);
-            (layer, disk)
-        });
         MeasuredContainer {
             nano_cores: self.rate(container.id.as_str(), usage.as_ref()),
             usage,
-            layer,
+            layer: self.layer_usage(&container),
             container,
         }
+    }
+
+    /// The usage of a container's writable layer, if that is on a disk, and was measured in time.
+    fn layer_usage(&self, container: &Container) -> Option<(PathBuf, Disk)> {
+        let layer = stats::layer(&self.container_dir(&container.sandbox, &container.id))?;
+        let top = layer.clone();
+        let walk = move || stats::of_layer(&top);
+        let disk = self.layer_usages.measure(container.id.as_str(), walk)?;
+        Some((layer, disk))
     }
 
     fn rate(&self, id: &str, usage: Option<&Usage>) -> Option<u64> {
