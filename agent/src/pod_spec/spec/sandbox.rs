@@ -2,6 +2,8 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_sandbox.go and kuberuntime_sandbox_linux.go.
 
+use std::collections::BTreeMap;
+
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Container, ContainerPort};
 
@@ -13,7 +15,7 @@ use crate::pod_spec::spec::namespaces::{self, NamespaceError};
 use crate::pod_spec::spec::security::{self, GroupsPolicyError};
 use crate::pod_spec::spec::{
     Node, PodGrants, PortMapping, Protocol, SandboxSecurity, SandboxSpec, SecurityProfile, cgroup,
-    resources,
+    memory, resources,
 };
 
 /// The kernel's maximum length of a host name.
@@ -68,10 +70,7 @@ pub fn sandbox(
         dns: dns.config,
         port_mappings: port_mappings(pod),
         labels: sandbox_labels(pod, node),
-        annotations: pod
-            .annotations()
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect(),
+        annotations: annotations(pod),
         cgroup_parent: cgroup::pod_path(pod, node).unwrap_or_default(),
         sysctls: sysctls(pod),
         overhead: resources::overhead(pod, node),
@@ -82,8 +81,18 @@ pub fn sandbox(
     Ok((sandbox, dns.warnings))
 }
 
+/// The annotations that request something of crib's runtime. Only the agent sets them, so that a volume in memory has a limit.
+const OF_AGENT: [&str; 3] =
+    [memory::ANNOTATION, cgroup::LIMITS_ANNOTATION, cgroup::CLASS_ANNOTATION];
+
+/// The pod's annotations, without those that only the agent sets.
+fn annotations(pod: &Pod) -> BTreeMap<String, String> {
+    let of_author = pod.annotations().filter(|(key, _)| !OF_AGENT.contains(key));
+    of_author.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
 /// The pod's labels and, if it is set, the agent's.
-fn sandbox_labels(pod: &Pod, node: &Node) -> std::collections::BTreeMap<String, String> {
+fn sandbox_labels(pod: &Pod, node: &Node) -> BTreeMap<String, String> {
     let mut labels = labels::of_sandbox(pod);
     if let Some(id) = &node.agent_id {
         labels.insert(labels::AGENT.to_owned(), id.clone());
@@ -127,7 +136,7 @@ fn port_mapping(port: &ContainerPort) -> PortMapping {
     }
 }
 
-fn sysctls(pod: &Pod) -> std::collections::BTreeMap<String, String> {
+fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
     let security = pod.spec().security_context.as_ref();
     let sysctls = security.into_iter().flat_map(|security| security.sysctls.iter().flatten());
     sysctls.map(|sysctl| (sysctl.name.clone(), sysctl.value.clone())).collect()
@@ -161,4 +170,27 @@ fn sandbox_security(
         seccomp: Some(SecurityProfile::RuntimeDefault),
         apparmor: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn author_of_a_pod_sets_no_annotation_of_the_agent() {
+        let given = json!({
+            "crib.local/memory-volumes": "[{\"path\": \"/v\", \"size\": 1099511627776}]",
+            "crib.local/pod-limits": "memory",
+            "crib.local/qos-class": "BestEffort",
+            "crib.local/behave": "exit-1",
+            "example.com/owner": "jane",
+        });
+        let metadata = json!({"name": "p", "annotations": given});
+        let pod = fixtures::pod(json!({"metadata": metadata, "spec": {"containers": []}}));
+        let kept: Vec<String> = annotations(&pod).into_keys().collect();
+        assert_eq!(kept, ["crib.local/behave", "example.com/owner"]);
+    }
 }
