@@ -1,10 +1,16 @@
 //! The agent's own network connections (for probes and hooks), behind a trait so that tests need no network.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+
+/// The maximum number of names that are looked up at a time. A lookup occupies a thread until the resolver gives up, long after the
+/// timeout of a probe, and the rest of the agent needs threads too: otherwise probes of a few containers could stop it.
+const MAX_LOOKUPS: usize = 32;
+static LOOKUPS: Semaphore = Semaphore::const_new(MAX_LOOKUPS);
 
 /// A byte stream to a peer.
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -66,8 +72,11 @@ pub(crate) async fn dial(
     let addresses = match host.parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, port)],
         Err(_) => {
-            let found = tokio::net::lookup_host((host, port)).await;
-            found.map_err(|error| lookup(Some(error)))?.collect()
+            let name = host.to_owned();
+            let look_up = move || -> io::Result<Vec<SocketAddr>> {
+                Ok((name.as_str(), port).to_socket_addrs()?.collect())
+            };
+            limited(&LOOKUPS, look_up).await.map_err(|error| lookup(Some(error)))?
         }
     };
     let mut failed = lookup(None);
@@ -78,6 +87,21 @@ pub(crate) async fn dial(
         }
     }
     Err(failed)
+}
+
+/// Runs a lookup on another thread once it gets a permit, which it keeps until it ends, even if the caller stops waiting.
+async fn limited<T: Send + 'static>(
+    lookups: &'static Semaphore,
+    look_up: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    // The semaphore is never closed.
+    let permit = lookups.acquire().await;
+    let work = move || {
+        let found = look_up();
+        drop(permit);
+        found
+    };
+    tasks::blocking(work).await
 }
 
 /// An error of the operating system as Go formats it: in lower case, without its number.
@@ -94,7 +118,28 @@ pub(crate) fn go_error_text(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::mpsc;
+
+    use tokio::sync::oneshot;
+
     use super::*;
+
+    #[tokio::test]
+    async fn lookup_keeps_its_permit_after_its_caller_has_given_up() {
+        static ONE: Semaphore = Semaphore::const_new(1);
+        let (begun, has_begun) = oneshot::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let first = tasks::spawn(limited(&ONE, move || {
+            let _ = begun.send(());
+            ended.recv().is_ok()
+        }));
+        has_begun.await.unwrap();
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        assert_eq!(ONE.available_permits(), 0);
+        end.send(()).unwrap();
+        assert_eq!(limited(&ONE, || 2).await, 2);
+    }
 
     #[tokio::test]
     async fn refused_connection_has_kubelet_message() {
