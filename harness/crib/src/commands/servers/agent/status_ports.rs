@@ -2,6 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/server.go ListenAndServeKubeletReadOnlyServer; one request per connection.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,11 +18,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kubelet_server::{NodeApi, OtherPorts};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// The timeout of a client.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
-/// The maximum number of concurrent clients.
+/// The maximum number of concurrent clients. A new one replaces the oldest: any user of the machine, or any pod if the port is
+/// not on a loopback address, can keep connections open.
 const MOST_CLIENTS: usize = 64;
 /// The default healthz port of a kubelet.
 const HEALTHZ_PORT: u16 = 10248;
@@ -187,13 +189,32 @@ impl Sockets {
 }
 
 async fn serve(listener: TcpListener, served: ServedPaths, node_api: Arc<NodeApi>) {
+    let serve_one = |stream| {
+        let client = client(stream, served, Arc::clone(&node_api));
+        tasks::boxed(async move {
+            let _ = tokio::time::timeout(WAIT_LIMIT, client).await;
+        })
+    };
+    serve_each(listener, MOST_CLIENTS, serve_one).await;
+}
+
+/// Serves clients, at most this many at a time.
+async fn serve_each(
+    listener: TcpListener,
+    most: usize,
+    serve_one: impl Fn(TcpStream) -> tasks::Task<()>,
+) {
     let mut clients = JoinSet::new();
+    let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if clients.len() < MOST_CLIENTS => match accepted {
+            accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let client = client(stream, served, Arc::clone(&node_api));
-                    clients.spawn(tasks::boxed(tokio::time::timeout(WAIT_LIMIT, client)));
+                    oldest_first.retain(|client| !client.is_finished());
+                    if oldest_first.len() >= most && let Some(oldest) = oldest_first.pop_front() {
+                        oldest.abort();
+                    }
+                    oldest_first.push_back(clients.spawn(serve_one(stream)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a client");
@@ -225,9 +246,34 @@ async fn client(stream: TcpStream, served: ServedPaths, node_api: Arc<NodeApi>) 
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::time::{Instant, timeout};
 
     use super::*;
+
+    #[tokio::test]
+    async fn clients_without_a_request_make_room_for_new_ones() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let echo = |mut stream: TcpStream| {
+            tasks::boxed(async move {
+                let (mut read, mut write) = stream.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            })
+        };
+        let mut serving = JoinSet::new();
+        serving.spawn(serve_each(listener, 2, echo));
+        let mut idle = Vec::new();
+        for _ in 0..2 {
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"x").await.unwrap();
+        let mut answer = [0];
+        let answered = timeout(Duration::from_secs(60), client.read_exact(&mut answer)).await;
+        answered.unwrap().unwrap();
+        assert_eq!(answer, *b"x");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn port_that_is_in_use_is_tried_again_every_five_seconds() {
