@@ -1,11 +1,11 @@
 //! Limits the number of connections, and the time until a client is authenticated.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use compact::Map;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -26,7 +26,8 @@ use super::tls::Tls;
 const MAX_PENDING: usize = 64;
 /// The time limit of an unauthenticated connection, including its handshake.
 const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(30);
-/// The maximum number of connections.
+/// The maximum number of connections. A new one closes the oldest of the namespace that has the most: through the API server, a
+/// user who may read the log of one pod can open any number.
 const MAX_CONNECTIONS: usize = 1024;
 /// The idle timeout of a connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -36,28 +37,41 @@ const KEEPALIVE: (Duration, u32) = (Duration::from_secs(15), 9);
 const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 64;
 
-/// A connection that had no authorized request when it was recorded.
-struct PendingConnection {
-    authorized: CancellationToken,
+/// An open connection.
+struct OpenConnection {
+    admission: Admission,
     task: AbortHandle,
+}
+
+impl OpenConnection {
+    fn is_pending(&self) -> bool {
+        !self.admission.authorized.is_cancelled()
+    }
 }
 
 /// Accepts and serves clients.
 pub(crate) async fn serve(listener: TcpListener, tls: Tls, api: Arc<Api>) {
     let mut clients = JoinSet::new();
-    let mut pending: VecDeque<PendingConnection> = VecDeque::new();
+    // The oldest comes first.
+    let mut open: Vec<OpenConnection> = Vec::new();
     loop {
+        let is_full = clients.len() >= MAX_CONNECTIONS;
         tokio::select! {
-            accepted = accept(&listener), if clients.len() < MAX_CONNECTIONS => match accepted {
+            accepted = accept(&listener), if !is_full || surplus(&open).is_some() => match accepted {
                 Ok(stream) => {
-                    pending.retain(|one| !one.authorized.is_cancelled() && !one.task.is_finished());
-                    if pending.len() >= MAX_PENDING && let Some(oldest) = pending.pop_front() {
-                        oldest.task.abort();
+                    open.retain(|one| !one.task.is_finished());
+                    if is_full && let Some(index) = surplus(&open) {
+                        open.remove(index).task.abort();
+                    }
+                    let oldest = open.iter().position(OpenConnection::is_pending);
+                    if open.iter().filter(|one| one.is_pending()).count() >= MAX_PENDING
+                        && let Some(oldest) = oldest
+                    {
+                        open.remove(oldest).task.abort();
                     }
                     let admission = Admission::default();
-                    let authorized = admission.authorized.clone();
-                    let connection = connection(stream, tls.acceptor(), Arc::clone(&api), admission);
-                    pending.push_back(PendingConnection { authorized, task: clients.spawn(tasks::boxed(connection)) });
+                    let connection = connection(stream, tls.acceptor(), Arc::clone(&api), admission.clone());
+                    open.push(OpenConnection { admission, task: clients.spawn(tasks::boxed(connection)) });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept connection");
@@ -67,6 +81,24 @@ pub(crate) async fn serve(listener: TcpListener, tls: Tls, api: Arc<Api>) {
             Some(_) = clients.join_next() => {}
         }
     }
+}
+
+/// The connection to close if there are too many.
+fn surplus(open: &[OpenConnection]) -> Option<usize> {
+    let namespaces: Vec<Option<String>> =
+        open.iter().map(|one| one.admission.namespace()).collect();
+    oldest_of_most(&namespaces)
+}
+
+/// ◆ The first connection of the namespace that has the most, and more than one, given the namespace of each connection.
+fn oldest_of_most(namespaces: &[Option<String>]) -> Option<usize> {
+    let mut counts: Map<&str, usize> = Map::new();
+    for namespace in namespaces.iter().flatten() {
+        *counts.entry(namespace.as_str()).or_default() += 1;
+    }
+    let most = counts.values().copied().max().filter(|most| *most > 1)?;
+    let has_most = |namespace: &str| counts.get(namespace) == Some(&most);
+    namespaces.iter().position(|namespace| namespace.as_deref().is_some_and(has_most))
 }
 
 /// Accepts a client. Cancel-safe.
@@ -151,7 +183,24 @@ async fn requests(
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use rstest::rstest;
+
     use super::*;
+
+    #[rstest]
+    #[case::none(&["", ""], None)]
+    #[case::one_of_each(&["a", "", "b"], None)]
+    #[case::most(&["", "b", "a", "a"], Some(2))]
+    #[case::many_do_not_close_those_of_others(&["b", "b", "a", "a", "a"], Some(2))]
+    #[case::equally_many(&["b", "a", "a", "b"], Some(0))]
+    fn oldest_connection_of_namespace_with_most_makes_room(
+        #[case] namespaces: &[&str],
+        #[case] expected: Option<usize>,
+    ) {
+        let namespaces = namespaces.iter();
+        let namespaces = namespaces.map(|name| (!name.is_empty()).then(|| (*name).to_owned()));
+        assert_eq!(oldest_of_most(&namespaces.collect::<Vec<_>>()), expected);
+    }
 
     #[tokio::test]
     async fn connections_are_probed_after_fifteen_idle_seconds() {

@@ -79,6 +79,20 @@ pub(crate) struct Admission {
     pub(crate) authenticated: CancellationToken,
     /// Cancelled once a request of the client is authorized.
     pub(crate) authorized: CancellationToken,
+    /// The namespace of the pod of the last authorized request, if it is about one.
+    namespace: Arc<Mutex<Option<String>>>,
+}
+
+impl Admission {
+    /// The namespace of the pod whose log or stream the connection may carry.
+    pub(crate) fn namespace(&self) -> Option<String> {
+        self.namespace.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records the namespace of the current request.
+    pub(crate) fn set_namespace(&self, namespace: Option<String>) {
+        *self.namespace.lock().unwrap_or_else(PoisonError::into_inner) = namespace;
+    }
 }
 
 /// The connection of a client.
@@ -142,6 +156,8 @@ impl Client {
         self.admission.authorized.cancel();
         let route = route::route(request.method(), &path, &api.handlers);
         let route = route.map_err(node_api::no_route)?;
+        let namespace = route.target().map(|target| target.namespace.clone());
+        self.admission.set_namespace(namespace);
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let node_api = &api.node_api;
         let (kind, target) = match route {

@@ -94,6 +94,26 @@ pub(crate) enum Route {
     Flagz,
 }
 
+impl Route {
+    /// The pod that it is about, if it is about one.
+    pub(crate) fn target(&self) -> Option<&Target> {
+        match self {
+            Self::Logs(target)
+            | Self::Exec(target)
+            | Self::Attach(target)
+            | Self::PortForward(target)
+            | Self::Run(target)
+            | Self::Checkpoint(target) => Some(target),
+            Self::Page(_)
+            | Self::Config
+            | Self::RunningPods
+            | Self::SystemLogs(_)
+            | Self::Statusz
+            | Self::Flagz => None,
+        }
+    }
+}
+
 /// A pod and one of its containers. The container's name is empty for port-forward.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Target {
