@@ -154,7 +154,8 @@ impl Trace {
         let failed = io(format!("write {}", path.display()));
         // Opening a FIFO without a reader fails instead of blocking.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o666);
+        // The environment of containers may contain secrets, and the URL of a stream gives access to a container.
+        let mode = Mode::RUSR | Mode::WUSR;
         let opened = rustix::fs::open(path, flags | OFlags::NONBLOCK, mode)
             .and_then(|file| rustix::fs::fcntl_setfl(&file, OFlags::empty()).map(|()| file));
         let file = File::from(opened.map_err(|errno| failed(errno.into()))?);
@@ -187,4 +188,20 @@ pub(super) struct RecordArgs {
     pub(super) file: PathBuf,
     #[command(flatten)]
     pub(super) serve: ServeArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn only_the_owner_of_a_new_recording_can_read_it() {
+        let place = tempfile::tempdir().unwrap();
+        let trace = Trace::create(&place.path().join("session.jsonl")).unwrap();
+        assert_eq!(trace.file.metadata().unwrap().permissions().mode() & 0o077, 0);
+    }
 }
