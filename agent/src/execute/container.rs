@@ -353,13 +353,54 @@ async fn post_start(
     Err(failed_after(id, "PostStartHookError", message))
 }
 
-/// Reads the files of environment variables that a container refers to, in the mounted volumes.
+/// The maximum size of a container's files of environment variables together. The kernel starts no process with as many variables.
+const MOST_IN_ENV_FILES: usize = 8 << 20;
+
+/// Reads the files of environment variables that a container refers to, in the mounted volumes. Those beyond the limit count as
+/// unreadable: a container may link to one large file by thousands of names.
 fn read_env_files(container: &Container, volumes: &Map<String, HostVolume>) -> EnvFiles {
-    let read = |(volume, path): (&str, &str)| {
-        let root = &volumes.get(volume)?.host_path;
-        let (shown, text) = subpath::read_file(root, Path::new(path));
+    let (mut files, mut room) = (EnvFiles::default(), MOST_IN_ENV_FILES);
+    for (volume, path) in env::files(container) {
         let place = (volume.to_owned(), path.to_owned());
-        Some((place, EnvFile { path: shown, text }))
-    };
-    env::files(container).filter_map(read).collect()
+        let Some(mounted) = volumes.get(volume).filter(|_| !files.contains_key(&place)) else {
+            continue;
+        };
+        let (shown, text) = match room {
+            0 => (mounted.host_path.join(path), None),
+            _ => subpath::read_file(&mounted.host_path, Path::new(path)),
+        };
+        let size = text.as_ref().map_or(0, String::len);
+        let text = text.filter(|_| size <= room);
+        room = room.saturating_sub(size);
+        files.insert(place, EnvFile { path: shown, text });
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn files_of_environment_variables_have_a_limit_together() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("large"), vec![b'#'; 1 << 20]).unwrap();
+        let variable = |number: usize| {
+            let path = format!("f{number}");
+            std::os::unix::fs::symlink("large", place.path().join(&path)).unwrap();
+            let file = json!({"volumeName": "v", "path": path, "key": "KEY"});
+            json!({"name": "A", "valueFrom": {"fileKeyRef": file}})
+        };
+        let env: Vec<_> = (0..10).map(variable).collect();
+        let container = serde_json::from_value(json!({"name": "c", "env": env})).unwrap();
+        let volume = HostVolume { host_path: place.path().to_owned(), ..HostVolume::default() };
+        let volumes = Map::from([("v".to_owned(), volume)]);
+        let files = read_env_files(&container, &volumes);
+        let read = files.iter().filter(|(_, file)| file.text.is_some()).count();
+        assert_eq!((files.iter().count(), read), (10, MOST_IN_ENV_FILES >> 20));
+    }
 }

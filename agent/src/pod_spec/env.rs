@@ -10,12 +10,13 @@ mod services;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use api::pod::Pod;
 use compact::Map;
 use k8s_openapi::api::core::v1::{
-    ConfigMapKeySelector, Container, EnvFromSource, EnvVarSource, FileKeySelector,
-    SecretKeySelector,
+    ConfigMap, ConfigMapKeySelector, Container, EnvFromSource, EnvVarSource, FileKeySelector,
+    Secret, SecretKeySelector,
 };
 
 use crate::node::Node;
@@ -23,6 +24,7 @@ use crate::objects::{ObjectKind, ObjectMap};
 
 pub use expansion::{MOST_BYTES, TooLong, expand, expand_words};
 pub use field::FieldError;
+use file::FileVariables;
 pub use resource::ResourceError;
 
 /// Why an environment cannot be built; the waiting message of a container with reason `CreateContainerConfigError`.
@@ -167,7 +169,11 @@ pub fn environment(
     let services =
         inputs.objects.map(|objects| services::variables(objects, pod.namespace(), links));
     let services = services.unwrap_or_default();
-    let source = Source { pod, container, inputs };
+    let files = inputs.files.iter();
+    let files = files
+        .map(|(place, found)| (place.clone(), found.text.as_deref().map(file::parse)))
+        .collect();
+    let source = Source { pod, container, inputs, files };
     let mut variables = Variables::default();
     for from in container.env_from.iter().flatten() {
         for (name, value) in source.all(from)? {
@@ -181,7 +187,7 @@ pub fn environment(
             // A literal takes precedence over a source.
             Some(from) if literal.is_empty() => source.value(from)?,
             Some(_) | None => Some(expand(literal, variables.room(), |name| {
-                let own = variables.values.get(name);
+                let own = variables.get(name);
                 own.or_else(|| services.get(name)).map(String::as_str)
             })?),
         };
@@ -190,7 +196,7 @@ pub fn environment(
         }
     }
     for (name, value) in services {
-        if !variables.values.contains_key(&name) {
+        if variables.get(&name).is_none() {
             variables.set(&name, value)?;
         }
     }
@@ -200,21 +206,23 @@ pub fn environment(
 /// Variables in the order of their last definition.
 #[derive(Default)]
 struct Variables {
-    names: Vec<String>,
-    values: BTreeMap<String, String>,
-    /// The size of all names and values.
+    /// Each with the number of its last definition.
+    values: BTreeMap<String, (usize, String)>,
+    definitions: usize,
+    /// The size of the names and values of all definitions, so that it also limits the work.
     bytes: usize,
 }
 
 impl Variables {
     fn set(&mut self, name: &str, value: String) -> Result<(), TooLong> {
         self.bytes += name.len() + value.len();
-        if let Some(former) = self.values.insert(name.to_owned(), value) {
-            self.bytes -= name.len() + former.len();
-            self.names.retain(|known| known != name);
-        }
-        self.names.push(name.to_owned());
+        self.definitions += 1;
+        self.values.insert(name.to_owned(), (self.definitions, value));
         if self.bytes > MOST_BYTES { Err(TooLong) } else { Ok(()) }
+    }
+
+    fn get(&self, name: &str) -> Option<&String> {
+        self.values.get(name).map(|(_, value)| value)
     }
 
     /// The bytes that can be added.
@@ -222,10 +230,11 @@ impl Variables {
         MOST_BYTES.saturating_sub(self.bytes)
     }
 
-    fn ordered(mut self) -> Vec<(String, String)> {
-        let value = |name: String| Some((self.values.remove(&name)?, name));
-        let pairs = self.names.into_iter().filter_map(value);
-        pairs.map(|(value, name)| (name, value)).collect()
+    fn ordered(self) -> Vec<(String, String)> {
+        let numbered = self.values.into_iter();
+        let numbered = numbered.map(|(name, (number, value))| (number, (name, value)));
+        let by_number: BTreeMap<usize, (String, String)> = numbered.collect();
+        by_number.into_values().collect()
     }
 }
 
@@ -234,19 +243,23 @@ struct Source<'a> {
     pod: &'a Pod,
     container: &'a Container,
     inputs: EnvInputs<'a>,
+    /// The files, each parsed once; `None` for one that cannot be read.
+    files: Map<(String, String), Option<FileVariables>>,
 }
 
 impl Source<'_> {
     /// All entries of an object; none if it is optional and missing.
     fn all(&self, from: &EnvFromSource) -> Result<BTreeMap<String, String>, EnvError> {
-        let found = if let Some(map) = &from.config_map_ref {
-            self.config_map(&map.name, map.optional)?
+        if let Some(map) = &from.config_map_ref {
+            let found = self.config_map(&map.name, map.optional)?;
+            Ok(found.and_then(|map| map.data.clone()).unwrap_or_default())
         } else if let Some(secret) = &from.secret_ref {
-            self.secret(&secret.name, secret.optional)?
+            let found = self.secret(&secret.name, secret.optional)?;
+            let entries = found.iter().flat_map(|secret| secret.data.iter().flatten());
+            Ok(entries.map(|(key, value)| (key.clone(), text(&value.0))).collect())
         } else {
-            None
-        };
-        Ok(found.unwrap_or_default())
+            Ok(BTreeMap::new())
+        }
     }
 
     /// The value of a variable; `None` if an optional source is missing: the variable is not set.
@@ -259,11 +272,18 @@ impl Source<'_> {
             Ok(Some(value))
         } else if let Some(ConfigMapKeySelector { key, name, optional }) = &from.config_map_key_ref
         {
-            let entries = self.config_map(name, *optional)?;
-            self.entry("ConfigMap", name, entries, key, *optional)
+            let Some(map) = self.config_map(name, *optional)? else {
+                return Ok(None);
+            };
+            let value = map.data.as_ref().and_then(|data| data.get(key)).cloned();
+            self.entry("ConfigMap", name, value, key, *optional)
         } else if let Some(SecretKeySelector { key, name, optional }) = &from.secret_key_ref {
-            let entries = self.secret(name, *optional)?;
-            self.entry("Secret", name, entries, key, *optional)
+            let Some(secret) = self.secret(name, *optional)? else {
+                return Ok(None);
+            };
+            let value = secret.data.as_ref().and_then(|data| data.get(key));
+            let value = value.map(|value| text(&value.0));
+            self.entry("Secret", name, value, key, *optional)
         } else if let Some(file) = &from.file_key_ref
             && node.features.env_files
         {
@@ -281,32 +301,36 @@ impl Source<'_> {
         })
     }
 
-    fn config_map(&self, name: &str, optional: Option<bool>) -> Result<Entries, EnvError> {
+    /// A ConfigMap; `None` if it is optional and missing.
+    fn config_map(
+        &self,
+        name: &str,
+        optional: Option<bool>,
+    ) -> Result<Option<Arc<ConfigMap>>, EnvError> {
         let objects = self.objects("configMap", name)?;
         match objects.config_map(self.pod.namespace(), name) {
-            Some(map) => Ok(Some(map.data.clone().unwrap_or_default())),
+            Some(map) => Ok(Some(map)),
             None => self.missing(objects, ObjectKind::ConfigMap, name, optional),
         }
     }
 
-    fn secret(&self, name: &str, optional: Option<bool>) -> Result<Entries, EnvError> {
+    /// A Secret; `None` if it is optional and missing.
+    fn secret(&self, name: &str, optional: Option<bool>) -> Result<Option<Arc<Secret>>, EnvError> {
         let objects = self.objects("secret", name)?;
-        let Some(secret) = objects.secret(self.pod.namespace(), name) else {
-            return self.missing(objects, ObjectKind::Secret, name, optional);
-        };
-        let entries = secret.data.iter().flatten();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(Some(entries.map(|(key, value)| (key.clone(), text(&value.0))).collect()))
+        match objects.secret(self.pod.namespace(), name) {
+            Some(secret) => Ok(Some(secret)),
+            None => self.missing(objects, ObjectKind::Secret, name, optional),
+        }
     }
 
     /// The result for an object that was not found.
-    fn missing(
+    fn missing<T>(
         &self,
         objects: &ObjectMap,
         kind: ObjectKind,
         name: &str,
         optional: Option<bool>,
-    ) -> Result<Entries, EnvError> {
+    ) -> Result<Option<T>, EnvError> {
         if let Some(why) = objects.unknown(kind, self.pod.namespace(), name) {
             return Err(EnvError::Unknown { why: why.to_owned() });
         }
@@ -322,14 +346,11 @@ impl Source<'_> {
         &self,
         kind: &'static str,
         name: &str,
-        entries: Entries,
+        value: Option<String>,
         key: &str,
         optional: Option<bool>,
     ) -> Result<Option<String>, EnvError> {
-        let Some(mut entries) = entries else {
-            return Ok(None);
-        };
-        match entries.remove(key) {
+        match value {
             None if optional != Some(true) => Err(EnvError::NoKey {
                 key: key.to_owned(),
                 kind,
@@ -344,11 +365,11 @@ impl Source<'_> {
     fn in_file(&self, wanted: &FileKeySelector) -> Result<Option<String>, EnvError> {
         let place = (wanted.volume_name.clone(), wanted.path.clone());
         let file = self.inputs.files.get(&place);
-        let file = file.ok_or(EnvError::NoVolume { volume: place.0 })?;
-        let text = file.text.as_deref().ok_or(EnvError::File)?;
-        let value = file::value(text, &wanted.key).map_err(|_| EnvError::File)?;
+        let file = file.ok_or_else(|| EnvError::NoVolume { volume: wanted.volume_name.clone() })?;
+        let variables = self.files.get(&place).and_then(Option::as_ref).ok_or(EnvError::File)?;
+        let value = variables.value(&wanted.key).map_err(|_| EnvError::File)?;
         if !value.is_empty() {
-            Ok(Some(value))
+            Ok(Some(value.to_owned()))
         } else if wanted.optional == Some(true) {
             Ok(None)
         } else {
@@ -357,8 +378,10 @@ impl Source<'_> {
     }
 }
 
-/// The entries of an object; `None` if it is optional and missing.
-type Entries = Option<BTreeMap<String, String>>;
+/// The value of a Secret as text.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
 
 #[cfg(test)]
 mod tests {
@@ -432,6 +455,37 @@ mod tests {
         let inputs = EnvInputs { node: &node, ips: &[], objects: None, files: &files };
         let variables = environment(&pod, &pod.spec().containers[0], inputs);
         assert_eq!(variables, Ok(vec![("OF_FILE".to_owned(), expected.to_owned())]));
+    }
+
+    #[test]
+    fn variables_that_replace_each_other_are_limited_together() {
+        let long = json!({"name": "LONG", "value": "x".repeat(MOST_BYTES / 16)});
+        let again = json!({"name": "AGAIN", "value": "$(LONG)$(LONG)"});
+        let env: Vec<_> = std::iter::once(long).chain(vec![again; 8]).collect();
+        let containers = json!([{"name": "c", "env": env}]);
+        let spec = json!({"enableServiceLinks": false, "containers": containers});
+        let pod = fixtures::pod_of("u", "p", spec);
+        let (node, files) = (Node::new("n", "/r", "/l"), EnvFiles::default());
+        let inputs = EnvInputs { node: &node, ips: &[], objects: None, files: &files };
+        let variables = environment(&pod, &pod.spec().containers[0], inputs);
+        assert_eq!(variables, Err(EnvError::TooLong(TooLong)));
+    }
+
+    #[test]
+    fn variables_are_in_the_order_of_their_last_definitions() {
+        let env = json!([
+            {"name": "A", "value": "1"},
+            {"name": "B", "value": "$(A)2"},
+            {"name": "A", "value": "$(B)3"},
+        ]);
+        let containers = json!([{"name": "c", "env": env}]);
+        let spec = json!({"enableServiceLinks": false, "containers": containers});
+        let pod = fixtures::pod_of("u", "p", spec);
+        let (node, files) = (Node::new("n", "/r", "/l"), EnvFiles::default());
+        let inputs = EnvInputs { node: &node, ips: &[], objects: None, files: &files };
+        let variables = environment(&pod, &pod.spec().containers[0], inputs).unwrap();
+        let expected = [("B", "12"), ("A", "123")];
+        assert_eq!(variables, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
     /// Each variable would be ten times as long as the one before.

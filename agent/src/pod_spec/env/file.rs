@@ -3,6 +3,8 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/util/env: a strict subset of shell syntax. A value is in single quotes and may have several
 //! lines.
 
+use std::collections::BTreeMap;
+
 /// The text is not a file of environment variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is not NAME='value'")]
@@ -15,55 +17,80 @@ const LINE: usize = 64 * 1024;
 
 const BLANK: [char; 2] = [' ', '\t'];
 
-/// The value of a variable; empty if the file does not have it. The text after the variable is not parsed.
-pub(super) fn value(text: &str, key: &str) -> Result<String, FileError> {
-    let mut lines = text
-        .strip_suffix('\n')
-        .unwrap_or(text)
-        .split('\n')
-        .enumerate()
-        .map(|(at, line)| {
-            let line = line.strip_suffix('\r').unwrap_or(line);
-            let fits = line.len() < LINE;
-            fits.then_some(line).ok_or(FileError { line: at + 1 })
-        })
-        .zip(1..);
-    while let Some((line, at)) = lines.next() {
-        let line = line?.trim_start_matches(BLANK);
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let wrong = FileError { line: at };
-        let (name, value) = line.split_once('=').ok_or(wrong)?;
-        if name.is_empty() || name.ends_with(BLANK) {
-            return Err(wrong);
-        }
-        if value.starts_with(BLANK) {
-            // A shell parses this as an empty value and a command.
-            if name == key {
-                return Ok(String::new());
-            }
-            continue;
-        }
-        let mut rest = value.strip_prefix('\'').ok_or(wrong)?;
-        let mut value = String::new();
-        let after = loop {
-            if let Some((last, after)) = rest.split_once('\'') {
-                value.push_str(last);
-                break after.trim_start_matches(BLANK);
-            }
-            value.push_str(rest);
-            value.push('\n');
-            rest = lines.next().ok_or(wrong)?.0?;
-        };
-        if !after.is_empty() && !after.starts_with('#') {
-            return Err(wrong);
-        }
-        if name == key {
-            return Ok(value);
+/// The variables of a file up to its first error.
+#[derive(Debug, Default)]
+pub(super) struct FileVariables {
+    values: BTreeMap<String, String>,
+    error: Option<FileError>,
+}
+
+/// Parses the text of a file.
+pub(super) fn parse(text: &str) -> FileVariables {
+    let mut variables = FileVariables::default();
+    let error = variables.read(text).err();
+    FileVariables { error, ..variables }
+}
+
+impl FileVariables {
+    /// The value of a variable; empty if the file does not have it. An error in the text after the variable has no effect.
+    pub(super) fn value(&self, key: &str) -> Result<&str, FileError> {
+        match (self.values.get(key), self.error) {
+            (Some(value), _) => Ok(value),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(""),
         }
     }
-    Ok(String::new())
+
+    fn read(&mut self, text: &str) -> Result<(), FileError> {
+        let mut lines = text
+            .strip_suffix('\n')
+            .unwrap_or(text)
+            .split('\n')
+            .enumerate()
+            .map(|(at, line)| {
+                let line = line.strip_suffix('\r').unwrap_or(line);
+                let fits = line.len() < LINE;
+                fits.then_some(line).ok_or(FileError { line: at + 1 })
+            })
+            .zip(1..);
+        while let Some((line, at)) = lines.next() {
+            let line = line?.trim_start_matches(BLANK);
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let wrong = FileError { line: at };
+            let (name, value) = line.split_once('=').ok_or(wrong)?;
+            if name.is_empty() || name.ends_with(BLANK) {
+                return Err(wrong);
+            }
+            if value.starts_with(BLANK) {
+                // A shell parses this as an empty value and a command.
+                self.add(name, String::new());
+                continue;
+            }
+            let mut rest = value.strip_prefix('\'').ok_or(wrong)?;
+            let mut value = String::new();
+            let after = loop {
+                if let Some((last, after)) = rest.split_once('\'') {
+                    value.push_str(last);
+                    break after.trim_start_matches(BLANK);
+                }
+                value.push_str(rest);
+                value.push('\n');
+                rest = lines.next().ok_or(wrong)?.0?;
+            };
+            if !after.is_empty() && !after.starts_with('#') {
+                return Err(wrong);
+            }
+            self.add(name, value);
+        }
+        Ok(())
+    }
+
+    /// The first value of a variable counts.
+    fn add(&mut self, name: &str, value: String) {
+        self.values.entry(name.to_owned()).or_insert(value);
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
-    use super::value;
+    use super::parse;
 
     #[rstest]
     #[case("A='1'\nB='2' # two\n", "B", Some("2"))]
@@ -84,14 +111,15 @@ mod tests {
     #[case("A='1", "A", None)]
     #[case("A='1'x", "B", None)]
     #[case("", "A", Some(""))]
+    #[case("A='1'\nA='2'", "A", Some("1"))]
     fn value_is_read_strictly(#[case] text: &str, #[case] key: &str, #[case] read: Option<&str>) {
-        assert_eq!(value(text, key).ok().as_deref(), read);
+        assert_eq!(parse(text).value(key).ok(), read);
     }
 
     proptest! {
         #[test]
         fn value_never_panics(text in ".*", key in ".*") {
-            let _ = value(&text, &key);
+            let _ = parse(&text).value(&key);
         }
     }
 }
