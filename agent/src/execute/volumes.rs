@@ -12,12 +12,15 @@ use crate::reporting::events::{EventReason, EventType};
 use crate::reporting::measures::VolumeOperation;
 use crate::shared::Shared;
 use crate::storage::drivers::{DriverSource, DriverVolume, Expansion, MountedVolume};
-use crate::storage::volumes::content::ContentInputs;
+use crate::storage::volumes::content::{self, ContentInputs};
 use crate::storage::volumes::{
     MountError, PodDirs, Prepared, VolumeError, VolumeInputs, give_to_group, may_be_of_driver,
     plugin,
 };
 use tasks::{blocking, brief};
+
+/// The maximum number of entries of objects that the agent writes while its other tasks wait: each may have 1 MiB.
+const FEW_ENTRIES: usize = 16;
 
 /// Prepares all volumes. `runtime_name` is the name of the runtime.
 pub(super) async fn prepare(
@@ -197,7 +200,7 @@ async fn with_inputs<T: Send + 'static>(
     work: impl FnOnce(&Pod, VolumeInputs<'_>, Timestamp) -> T + Send + 'static,
 ) -> T {
     shared.tokens.renew(pod, shared.clock.now()).await;
-    let may_last = gives_group(pod) || has_foreign_volumes(pod);
+    let may_last = gives_group(pod) || has_foreign_volumes(pod) || shows_many_entries(pod);
     let (shared, pod) = (Arc::clone(shared), pod.clone());
     let work = move || {
         let now = shared.clock.now();
@@ -228,6 +231,11 @@ fn has_foreign_volumes(pod: &Pod) -> bool {
     volumes.any(|volume| volume.host_path.is_some() || may_be_of_driver(volume))
 }
 
+/// Whether volumes show so many entries of objects that their files may be large.
+fn shows_many_entries(pod: &Pod) -> bool {
+    pod.mounted_volumes().map(content::entries).sum::<usize>() > FEW_ENTRIES
+}
+
 /// Updates the volumes that show objects or fields. Returns whether all of them are up to date.
 pub(crate) async fn refresh(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) -> bool {
     let own = dirs.clone();
@@ -255,5 +263,51 @@ pub(super) fn record(shared: &Shared, pod: &Pod, failed: &[MountError]) {
             false => EventReason::FailedMount(message),
         };
         shared.events.record(pod, None, &event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixtures;
+
+    fn items(count: usize) -> Value {
+        (0..count).map(|number| json!({"key": "k", "path": format!("p{number}")})).collect()
+    }
+
+    #[rstest]
+    #[case::all_entries(json!([{"name": "v", "configMap": {"name": "m"}}]), false)]
+    #[case::few(json!([{"name": "v", "configMap": {"name": "m", "items": items(16)}}]), false)]
+    #[case::many(json!([{"name": "v", "configMap": {"name": "m", "items": items(17)}}]), true)]
+    #[case::volumes(
+        json!([
+            {"name": "v", "secret": {"secretName": "s", "items": items(16)}},
+            {"name": "w", "secret": {"secretName": "s"}},
+        ]),
+        true
+    )]
+    #[case::sources(
+        json!([{"name": "v", "projected": {"sources": [
+            {"secret": {"name": "s", "items": items(8)}},
+            {"configMap": {"name": "m", "items": items(8)}},
+            {"serviceAccountToken": {"path": "token"}},
+        ]}}]),
+        true
+    )]
+    #[case::not_mounted(
+        json!([{"name": "unused", "configMap": {"name": "m", "items": items(17)}}]),
+        false
+    )]
+    fn many_entries_of_objects_are_written_while_other_tasks_run(
+        #[case] volumes: Value,
+        #[case] many: bool,
+    ) {
+        let mounts = ["v", "w"].map(|name| json!({"name": name, "mountPath": "/v"}));
+        let containers = json!([{"name": "c", "volumeMounts": mounts}]);
+        let spec = json!({"containers": containers, "volumes": volumes});
+        assert_eq!(shows_many_entries(&fixtures::pod_of("u", "p", spec)), many);
     }
 }

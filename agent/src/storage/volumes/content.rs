@@ -172,6 +172,35 @@ pub(crate) fn kind(volume: &Volume) -> Option<&'static str> {
     }
 }
 
+/// The number of entries of objects, and of fields, that the volume names. Without items, all entries of an object count as one.
+pub(crate) fn entries(volume: &Volume) -> usize {
+    fn named<T>(items: &Option<Vec<T>>) -> usize {
+        items.as_ref().map_or(1, |items| items.len().max(1))
+    }
+    let of_source = |source: &VolumeProjection| {
+        if let Some(secret) = &source.secret {
+            named(&secret.items)
+        } else if let Some(map) = &source.config_map {
+            named(&map.items)
+        } else if let Some(api) = &source.downward_api {
+            named(&api.items)
+        } else {
+            1
+        }
+    };
+    if let Some(map) = &volume.config_map {
+        named(&map.items)
+    } else if let Some(secret) = &volume.secret {
+        named(&secret.items)
+    } else if let Some(api) = &volume.downward_api {
+        named(&api.items)
+    } else if let Some(projected) = &volume.projected {
+        projected.sources.iter().flatten().map(of_source).sum()
+    } else {
+        0
+    }
+}
+
 /// The files of a volume; none if it does not show objects or fields.
 pub(crate) fn payload(
     pod: &Pod,
