@@ -27,6 +27,7 @@ use content::ContentInputs;
 use directory::{make_dir, set_mode};
 use error::failed;
 use in_memory::InMemory;
+use room::Room;
 
 pub(crate) use crate::node::component;
 pub(crate) use error::VolumeError;
@@ -41,6 +42,7 @@ mod group;
 pub mod in_memory;
 mod nested;
 pub(crate) mod plugin;
+mod room;
 pub mod subpath;
 pub(crate) mod termination;
 pub(crate) mod token;
@@ -156,8 +158,9 @@ impl PodDirs {
         make_dir(&self.pod, 0o750)?;
         make_dir(&self.logs, LOG_MODE)?;
         let mut prepared = Prepared::default();
+        let mut room = self.room(pod, inputs.in_memory);
         for volume in pod.mounted_volumes() {
-            self.prepare_volume(pod, volume, inputs, now, &mut prepared);
+            self.prepare_volume(pod, volume, inputs, now, &mut room, &mut prepared);
         }
         Ok(prepared)
     }
@@ -170,11 +173,19 @@ impl PodDirs {
         now: Timestamp,
     ) -> Vec<MountError> {
         let mut prepared = Prepared::default();
+        let mut room = self.room(pod, inputs.in_memory);
         let volumes = pod.mounted_volumes();
         for volume in volumes.filter(|volume| content::is_written(volume)) {
-            self.prepare_volume(pod, volume, inputs, now, &mut prepared);
+            self.prepare_volume(pod, volume, inputs, now, &mut room, &mut prepared);
         }
         prepared.failed
+    }
+
+    /// The room for the files of volumes that show objects or fields.
+    fn room(&self, pod: &Pod, in_memory: &InMemory) -> Room {
+        let path =
+            |volume: &Volume| Some(self.files_of(pod, volume, content::kind(volume)?, in_memory));
+        Room::new(pod.mounted_volumes().filter_map(path).collect())
     }
 
     fn prepare_volume(
@@ -183,13 +194,14 @@ impl PodDirs {
         volume: &Volume,
         inputs: VolumeInputs<'_>,
         now: Timestamp,
+        room: &mut Room,
         prepared: &mut Prepared,
     ) {
         let (name, since) = (&volume.name, Instant::now());
         let made = match content::kind(volume) {
             Some(kind) => {
                 let path = self.files_of(pod, volume, kind, inputs.in_memory);
-                let written = write_files(&path, pod, volume, inputs.content, now);
+                let written = write_files(&path, pod, volume, inputs.content, now, room);
                 if written.is_err() && atomic::is_written(&path) {
                     prepared.volumes.insert(name.clone(), own_volume(path.clone(), true));
                 }
@@ -471,8 +483,10 @@ fn write_files(
     volume: &Volume,
     inputs: ContentInputs<'_>,
     now: Timestamp,
+    room: &mut Room,
 ) -> Result<(), VolumeError> {
     let files = content::payload(pod, volume, inputs)?;
+    room.take(path, &files)?;
     let group = group::of_pod(pod)?;
     make_dir(path, 0o777)?;
     // As in a kubelet, mount points that hide a file of the same name are created first. Those below the link to the content are

@@ -30,6 +30,14 @@ pub(super) fn is_written(volume: &Path) -> bool {
     data.is_symlink() && data.is_dir()
 }
 
+/// The size of the files that were written before. Unreadable ones count as empty.
+pub(super) fn size(volume: &Path) -> u64 {
+    let data = volume.join(DATA);
+    let found = paths(&data).unwrap_or_else(|_| Set::new());
+    let sizes = found.iter().map(|path| fs::symlink_metadata(data.join(path)));
+    sizes.map(|found| found.map_or(0, |found| found.len())).sum()
+}
+
 /// Writes a volume's files, if they changed. `own` sets groups and modes before the new files can be seen.
 pub(super) fn write(
     volume: &Path,

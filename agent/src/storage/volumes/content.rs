@@ -31,6 +31,10 @@ pub(crate) type Payload = Map<PathBuf, FileContent>;
 
 /// The maximum size of a volume's files. Its paths may show the same entry of an object again and again.
 const MOST_BYTES: usize = 64 << 20;
+/// The number of volumes whose files may have the maximum size in a pod.
+pub(super) const POD_VOLUMES: usize = 4;
+/// The maximum size of the files of a pod's volumes together.
+pub(super) const POD_BYTES: u64 = 256 << 20;
 
 /// Files of a volume, up to [`MOST_BYTES`].
 #[derive(Default)]
@@ -117,6 +121,9 @@ pub(crate) enum ContentError {
     /// The files are too large together.
     #[error("the files of the volume have more than {} MiB", MOST_BYTES >> 20)]
     TooLarge,
+    /// The files of the pod's volumes are too large together.
+    #[error("the files of the pod's volumes have more than {} MiB together", POD_BYTES >> 20)]
+    PodTooLarge,
     /// Several sources of the volume failed.
     #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Several(Vec<ContentError>),
@@ -133,7 +140,8 @@ impl ContentError {
             | Self::NoTrustBundle { .. }
             | Self::NoTrustBundleOfSigner
             | Self::Token(_)
-            | Self::TooLarge => false,
+            | Self::TooLarge
+            | Self::PodTooLarge => false,
             Self::Field(_) | Self::Resource(_) | Self::Unsupported { .. } | Self::Path { .. } => {
                 true
             }

@@ -239,6 +239,30 @@ fn files_stay_when_their_object_is_removed() {
 }
 
 #[test]
+fn files_of_a_pods_volumes_have_a_limit_together() {
+    let root = tempfile::tempdir().unwrap();
+    let dirs = dirs(root.path());
+    let frozen = ["a", "b", "c", "d"];
+    let mut volumes = vec![json!({"name": "v", "configMap": {"name": "m"}})];
+    for name in frozen {
+        // The outdated files, which are sparse, of a volume whose object was removed.
+        volumes.push(json!({"name": name, "configMap": {"name": "missing"}}));
+        let volume = dirs.pod.join("volumes/kubernetes.io~configmap").join(name);
+        fs::create_dir_all(volume.join("..1")).unwrap();
+        std::os::unix::fs::symlink("..1", volume.join("..data")).unwrap();
+        let file = fs::File::create(volume.join("..1/k")).unwrap();
+        file.set_len(content::POD_BYTES / 4).unwrap();
+    }
+    let prepared = prepare_with(&dirs, &pod(json!(volumes)), &config_map("1"));
+    assert_eq!(prepared.volumes.keys().collect::<Vec<_>>(), frozen);
+    let failed = prepared.failed.iter().find(|error| error.volume == "v").unwrap();
+    assert_eq!(
+        failed.source.to_string(),
+        "the files of the pod's volumes have more than 256 MiB together"
+    );
+}
+
+#[test]
 fn mount_points_survive_content_updates() {
     let root = tempfile::tempdir().unwrap();
     let dirs = dirs(root.path());
