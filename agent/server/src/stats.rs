@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use agent::cri::stats::SandboxStats;
+use agent::cri::stats::of_pods;
 use agent::cri::{Code, Cri, CriError, LastLists};
 use agent::storage::drivers::DriverCalls;
 use jiff::Timestamp;
@@ -57,7 +57,7 @@ impl Statistics {
         };
         let runtime = self.cri.server_process().await;
         let (lists, pods, images) =
-            tokio::try_join!(self.cri.list_all(&mut fresh), self.pods(), images)?;
+            tokio::try_join!(self.cri.list_all(&mut fresh), of_pods(self.cri.as_ref()), images)?;
         let answers = RuntimeAnswers { lists: lists.unwrap_or_default(), pods, images, runtime };
         self.summarize(answers, only_cpu_and_memory).await
     }
@@ -98,17 +98,6 @@ impl Statistics {
     /// The usage of the node as a whole.
     pub(crate) async fn node_alone(&self) -> Result<Summary, CriError> {
         self.summarize(RuntimeAnswers::default(), false).await
-    }
-
-    /// The usage of each sandbox. For a runtime that measures only containers, one sandbox without an ID has all of them.
-    async fn pods(&self) -> Result<Vec<SandboxStats>, CriError> {
-        match self.cri.sandbox_stats().await {
-            Err(error) if error.code == Code::Unimplemented => {
-                let containers = self.cri.container_stats().await?;
-                Ok(vec![SandboxStats { containers, ..SandboxStats::default() }])
-            }
-            answer => answer,
-        }
     }
 
     async fn summarize(

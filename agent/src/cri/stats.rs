@@ -1,8 +1,35 @@
 //! A runtime's measurements of sandboxes and containers. A value that the runtime does not report is absent.
 
+use std::sync::Once;
+
 use jiff::Timestamp;
 
+use super::{Code, Cri, CriError};
 use crate::observed::{ContainerId, SandboxId};
+
+/// The usage of each sandbox. If the runtime does not measure sandboxes, or fails to, the result is one entry without an id that has
+/// the containers of all of them.
+///
+/// # Errors
+/// If the runtime is unreachable, or does not measure containers either.
+pub async fn of_pods(cri: &dyn Cri) -> Result<Vec<SandboxStats>, CriError> {
+    static WARN: Once = Once::new();
+    let error = match cri.sandbox_stats().await {
+        Ok(stats) => return Ok(stats),
+        Err(error) => error,
+    };
+    if [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled].contains(&error.code) {
+        return Err(error);
+    }
+    let containers = cri.container_stats().await?;
+    // containerd 1.6 fails the call for all sandboxes if one of them has no cgroup parent.
+    if error.code != Code::Unimplemented {
+        WARN.call_once(|| {
+            tracing::warn!(%error, "the runtime failed to measure sandboxes; the usage of pods is the sum of their containers");
+        });
+    }
+    Ok(vec![SandboxStats { containers, ..SandboxStats::default() }])
+}
 
 /// The usage of a sandbox, including its containers.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -9,8 +9,8 @@ use api::pod::Pod;
 use compact::{Map, Set};
 
 use super::Evictor;
-use crate::cri::stats::{ContainerStats as CriContainerStats, SandboxStats};
-use crate::cri::{Code, CriError, FsUsage, LastLists, ListedState, Lists};
+use crate::cri::stats::{ContainerStats as CriContainerStats, SandboxStats, of_pods};
+use crate::cri::{FsUsage, LastLists, ListedState, Lists};
 use crate::local_node::eviction::Signal::AllocatableMemoryAvailable;
 use crate::local_node::eviction::config::Threshold;
 use crate::local_node::eviction::observe::{Observations, PODS, observe};
@@ -132,8 +132,8 @@ impl Evictor {
     /// The usage of the pods. A pod without measurements of the runtime is absent.
     pub(super) async fn measure_pods(&self, pods: &[Pod]) -> Vec<PodStats> {
         let mut fresh = LastLists::default();
-        let measured =
-            async { tokio::try_join!(self.cri.list_all(&mut fresh), self.sandbox_stats()) };
+        let cri = self.cri.as_ref();
+        let measured = async { tokio::try_join!(cri.list_all(&mut fresh), of_pods(cri)) };
         let (lists, stats) = match measured.await {
             Ok(measured) => measured,
             Err(error) => {
@@ -162,18 +162,6 @@ impl Evictor {
             pods.iter().filter_map(measure).collect()
         });
         measured.await
-    }
-
-    /// The usage of each sandbox. If a runtime measures only containers, the result is one entry without an id that has all of
-    /// them.
-    async fn sandbox_stats(&self) -> Result<Vec<SandboxStats>, CriError> {
-        match self.cri.sandbox_stats().await {
-            Err(error) if error.code == Code::Unimplemented => {
-                let containers = self.cri.container_stats().await?;
-                Ok(vec![SandboxStats { containers, ..SandboxStats::default() }])
-            }
-            answer => answer,
-        }
     }
 }
 

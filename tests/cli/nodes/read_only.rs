@@ -106,12 +106,18 @@ async fn read_only_port_has_statistics_and_metrics_but_nothing_that_needs_rights
     shown.end().await;
 }
 
+#[rstest]
+#[case::no_such_call("UNIMPLEMENTED \"unknown method\"", false)]
+// containerd 1.6, if a sandbox has no cgroup parent.
+#[case::failure_of_a_sandbox("UNKNOWN \"cgroup deleted\"", true)]
 #[tokio::test]
-async fn runtime_that_measures_containers_alone_has_pods_as_their_sums() {
-    let faults = [
-        "ListPodSandboxStats answer UNIMPLEMENTED \"unknown method\"",
-        "ListMetricDescriptors answer UNIMPLEMENTED \"unknown method\"",
-    ];
+async fn runtime_that_measures_containers_alone_has_pods_as_their_sums(
+    #[case] answer: &str,
+    #[case] warns: bool,
+) {
+    let failure = format!("ListPodSandboxStats answer {answer}");
+    let faults =
+        [failure.as_str(), "ListMetricDescriptors answer UNIMPLEMENTED \"unknown method\""];
     let shown = Shown::new(&faults).await;
     let (status, body) = shown.get("/stats/summary").await;
     assert_eq!(status, "200 OK", "{body}");
@@ -124,7 +130,15 @@ async fn runtime_that_measures_containers_alone_has_pods_as_their_sums() {
     let (_, metrics) = shown.get("/metrics/cadvisor").await;
     let of_app = "container_memory_working_set_bytes{container=\"app\",id=\"\",image=\"crib.local/host:latest\",";
     assert!(metrics.contains(of_app), "{metrics}");
-    shown.end().await;
+    let (_, metrics) = shown.get("/metrics/resource").await;
+    assert!(metrics.contains("\nresource_scrape_error 0\n"), "{metrics}");
+    let Shown { place, runtime, agent, .. } = shown;
+    agent.signal(Signal::SIGTERM);
+    let ended = agent.end().await.exits(0);
+    let warnings = ended.err.matches("the runtime failed to measure sandboxes").count();
+    assert_eq!(warnings, usize::from(warns), "{}", ended.err);
+    runtime.stop().await;
+    drop(place);
 }
 
 #[rstest]
