@@ -233,6 +233,9 @@ impl NodeApi {
             shutdown: self.view.shutdown_times(),
             process: &process,
         });
+        if let Some(lists) = lists {
+            kubelet::add_logs(&mut metrics, &self.statistics.log_usage(lists).await);
+        }
         self.http.add_to(&mut metrics);
         let operations = self.cri.operations();
         work::add_operations(&mut metrics, &operations);

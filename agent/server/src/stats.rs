@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use agent::cri::stats::of_pods;
-use agent::cri::{Code, Cri, CriError, LastLists};
+use agent::cri::{Code, Cri, CriError, LastLists, Lists};
 use agent::storage::drivers::DriverCalls;
 use jiff::Timestamp;
 
@@ -20,6 +20,7 @@ mod summarizer;
 pub(crate) mod summary;
 mod volumes;
 
+pub(crate) use disk::LogUsage;
 pub(crate) use driver_volumes::DriverVolumes;
 pub(crate) use machine::ProcMachine;
 pub(crate) use proc::boot;
@@ -93,6 +94,13 @@ impl Statistics {
     /// The last measurements of the cluster's local volumes and of CSI volumes.
     pub(crate) fn cluster_volumes(&self) -> Vec<VolumeStats> {
         self.summarizer.volumes.cluster_volumes()
+    }
+
+    /// The disk usage of the logs of running containers.
+    pub(crate) async fn log_usage(&self, lists: Lists) -> Vec<LogUsage> {
+        let summarizer = Arc::clone(&self.summarizer);
+        let measure = move || disk::log_usage(&summarizer.locations.logs, &lists);
+        tasks::spawn_blocking(measure).await.unwrap_or_default()
     }
 
     /// The usage of the node as a whole.

@@ -180,6 +180,11 @@ async fn metrics_have_the_names_and_times_of_a_kubelet() {
     assert!(metric(&text, node).is_some_and(|(value, _)| value > 0.0), "{text}");
     assert!(metric(&text, "machine_cpu_cores").is_some_and(|(value, _)| value >= 1.0));
 
+    let text = metrics(&served, "/metrics").await;
+    let logs = text.lines().find(|line| {
+        line.starts_with("kubelet_container_log_filesystem_used_bytes{container=\"app\",namespace=\"default\",pod=\"busy\",uid=")
+    });
+    assert!(logs.is_some(), "{text}");
     // The pod may run before the node is ready.
     let text = harness::eventually(WAIT_LIMIT, "the start of the node", async || {
         let text = metrics(&served, "/metrics").await;

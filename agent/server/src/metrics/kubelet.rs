@@ -1,7 +1,8 @@
 //! ◆ `/metrics` and `/metrics/probes`: the agent's own metrics, with the kubelet's names. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/prober/prober_manager.go,
-//! k8s.io/component-base/metrics/version.go, metrics/prometheus/feature; process_* of Prometheus' client_golang.
+//! pkg/kubelet/metrics/collectors/log_metrics.go, k8s.io/component-base/metrics/version.go, metrics/prometheus/feature; process_* of
+//! Prometheus' client_golang.
 
 use agent::checks::probe::counts::{ProbeCount, ProbeName};
 use agent::cri::{ListedState, Lists};
@@ -14,6 +15,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::process::Process;
 use super::starts::Starts;
 use super::text::{Description, Metrics, counter, gauge, histogram};
+use crate::stats::LogUsage;
 
 const NODE_NAME: Description<'_> =
     gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
@@ -58,6 +60,10 @@ const SHUTDOWN_END: Description<'_> = gauge(
 const PROVIDER: Description<'_> = gauge(
     "kubelet_metrics_provider",
     "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
+);
+const LOGS: Description<'_> = gauge(
+    "kubelet_container_log_filesystem_used_bytes",
+    "[ALPHA] Bytes used by the container's logs on the filesystem.",
 );
 const BUILD: Description<'_> = gauge(
     "kubernetes_build_info",
@@ -209,6 +215,19 @@ fn add_process(metrics: &mut Metrics, process: &Process) {
     }
 }
 
+/// Adds the disk usage of containers' logs.
+pub(crate) fn add_logs(metrics: &mut Metrics, logs: &[LogUsage]) {
+    for LogUsage { pod, container, bytes } in logs {
+        let labels = [
+            ("uid", pod.uid.as_str()),
+            ("namespace", &pod.namespace),
+            ("pod", &pod.name),
+            ("container", container),
+        ];
+        metrics.add(&LOGS, &labels, *bytes as f64);
+    }
+}
+
 /// Adds the start time of the process.
 pub(crate) fn add_process_start(metrics: &mut Metrics, process: &Process) {
     if let Some(started_at) = process.started_at {
@@ -331,6 +350,19 @@ mod tests {
         assert!(!text.contains("process_"), "{text}");
         let unlisted = metrics(&KubeletInputs { lists: None, ..inputs }).text();
         assert!(!unlisted.contains("kubelet_running"), "{unlisted}");
+    }
+
+    #[test]
+    fn logs_have_the_labels_of_a_kubelet() {
+        let pod = crate::stats::summary::PodReference {
+            name: "p".to_owned(),
+            namespace: "ns".to_owned(),
+            uid: "u".to_owned(),
+        };
+        let mut metrics = Metrics::default();
+        add_logs(&mut metrics, &[LogUsage { pod, container: "app".to_owned(), bytes: 4096 }]);
+        let line = r#"kubelet_container_log_filesystem_used_bytes{container="app",namespace="ns",pod="p",uid="u"} 4096"#;
+        assert!(metrics.text().lines().any(|have| have == line), "{}", metrics.text());
     }
 
     #[test]

@@ -4,6 +4,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use agent::cri::stats::LayerStats;
+use agent::cri::{ListedState, Lists};
+use agent::observed::SandboxId;
+use compact::Set;
 use jiff::Timestamp;
 
 use super::summary::PodReference;
@@ -20,6 +23,34 @@ pub(super) fn log_directory(logs: &Path, pod: &PodReference, container: &str) ->
         matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
     };
     names.iter().all(is_name).then(|| logs.join(&of_pod).join(container))
+}
+
+/// The disk usage of a container's logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogUsage {
+    pub(crate) pod: PodReference,
+    pub(crate) container: String,
+    pub(crate) bytes: u64,
+}
+
+/// The usage of the logs of each running container. Logs that cannot be read are omitted.
+pub(super) fn log_usage(logs_dir: &Path, (sandboxes, containers): &Lists) -> Vec<LogUsage> {
+    let ready = sandboxes.iter().filter(|sandbox| sandbox.ready);
+    let ready: Set<&SandboxId> = ready.map(|sandbox| &sandbox.id).collect();
+    let running = containers.iter().filter(|container| {
+        container.state == ListedState::Running && ready.contains(&container.sandbox_id)
+    });
+    let used = running.filter_map(|listed| {
+        let pod = PodReference {
+            name: listed.pod.name.clone(),
+            namespace: listed.pod.namespace.clone(),
+            uid: listed.pod.uid.as_str().to_owned(),
+        };
+        let container = listed.name.clone();
+        let bytes = logs(&log_directory(logs_dir, &pod, &container)?)?.used_bytes?;
+        Some(LogUsage { pod, container, bytes })
+    });
+    used.collect()
 }
 
 /// The disk usage of the files in a directory; `None` if it cannot be read.
@@ -41,6 +72,9 @@ pub(super) fn logs(directory: &Path) -> Option<LayerStats> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use agent::cri::{ListedContainer, ListedSandbox, PodRef};
+    use agent::observed::ContainerId;
+    use api::pod::PodUid;
     use rstest::rstest;
 
     use super::*;
@@ -74,5 +108,50 @@ mod tests {
         assert!(used.used_bytes >= Some(5000), "{used:?}");
         assert_eq!(used.inodes_used, Some(2));
         assert_eq!(logs(&directory.path().join("none")), None);
+    }
+
+    #[test]
+    fn running_containers_have_log_usage() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = Timestamp::UNIX_EPOCH;
+        let pod = |name: &str| PodRef {
+            uid: PodUid::new(format!("uid-{name}")),
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+            agent: None,
+        };
+        let sandbox = |name: &str, ready| ListedSandbox {
+            id: SandboxId::new(name),
+            pod: pod(name),
+            ready,
+            created_at: at,
+        };
+        let container = |of: &str, name: &str, state| ListedContainer {
+            id: ContainerId::new(name),
+            sandbox_id: SandboxId::new(of),
+            pod: pod(of),
+            name: name.to_owned(),
+            state,
+            created_at: at,
+        };
+        for path in ["ns_web_uid-web/app", "ns_web_uid-web/init", "ns_old_uid-old/app"] {
+            let path = directory.path().join(path);
+            std::fs::create_dir_all(&path).unwrap();
+            std::fs::write(path.join("0.log"), vec![b'x'; 5000]).unwrap();
+        }
+        let lists = (
+            vec![sandbox("web", true), sandbox("old", false)],
+            vec![
+                container("web", "app", ListedState::Running),
+                container("web", "init", ListedState::Exited),
+                container("web", "silent", ListedState::Running),
+                container("old", "app", ListedState::Running),
+            ],
+        );
+        let used = log_usage(directory.path(), &lists);
+        let names: Vec<_> =
+            used.iter().map(|one| (one.pod.uid.as_str(), one.container.as_str())).collect();
+        assert_eq!(names, [("uid-web", "app")]);
+        assert!(used[0].bytes >= 5000, "{used:?}");
     }
 }
