@@ -18,7 +18,7 @@ use crate::cri::{Cri, Image, RegistryAuth};
 use crate::objects::ObjectStore;
 use crate::pod_spec::references;
 use crate::pod_spec::spec::{ImageSpec, ImageUser, SandboxSpec};
-use crate::reporting::measures::Measures;
+use crate::reporting::measures::{Counted, EnsuredImage, Measures};
 
 pub(crate) mod collector;
 mod decide;
@@ -180,7 +180,11 @@ impl Images {
         report: Report<'_>,
         cancel: &CancellationToken,
     ) -> Result<ReadyImage, ImageError> {
-        self.find_or_pull(request, report, cancel).await.map_err(|unready| match unready {
+        let policy = request.policy.label();
+        let mut ensured = EnsuredImage { policy, present: None, pull: None };
+        let found = self.find_or_pull(request, report, cancel, &mut ensured).await;
+        self.measures.count(Counted::ImageEnsured(ensured));
+        found.map_err(|unready| match unready {
             EnsureImageError::Reported((error, event)) => {
                 report(event);
                 ImageError::Failed(error)
@@ -200,6 +204,7 @@ impl Images {
         request: ImageRequest<'_>,
         report: Report<'_>,
         cancel: &CancellationToken,
+        ensured: &mut EnsuredImage,
     ) -> Result<ReadyImage, EnsureImageError> {
         let spec = ImageSpec {
             image: decide::name_for_runtime(request.image)?,
@@ -211,7 +216,7 @@ impl Images {
         let found = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(EnsureImageError::Cancelled),
-            found = self.find(request, &secrets, report, &spec) => found?,
+            found = self.find(request, &secrets, report, &spec, ensured) => found?,
         };
         match found {
             Ok(ready) => Ok(ready),
@@ -219,19 +224,23 @@ impl Images {
         }
     }
 
-    /// Finds a present image that the pod may use; otherwise returns the credentials to pull it.
+    /// Finds a present image that the pod may use; otherwise returns the credentials to pull it. Sets what is known of the image in
+    /// `ensured`.
     async fn find(
         &self,
         request: ImageRequest<'_>,
         secrets: &[Secret],
         report: Report<'_>,
         spec: &ImageSpec,
+        ensured: &mut EnsuredImage,
     ) -> Result<Result<ReadyImage, Vec<Credential>>, EnsureImageError> {
         let ImageRequest { image, policy, .. } = request;
         let present = match policy {
             PullPolicy::Always => None,
             PullPolicy::IfNotPresent | PullPolicy::Never => {
-                decide::inspected(self.cri.image_status(spec).await)?
+                let present = decide::inspected(self.cri.image_status(spec).await)?;
+                ensured.present = Some(present.is_some());
+                present
             }
         };
         let mut credentials = None;
@@ -253,6 +262,7 @@ impl Images {
                     matching != Match::No
                 }
             };
+            ensured.pull = Some(!granted);
             if granted {
                 report(ImageEvent::present(image));
                 return Ok(Ok(ReadyImage {
@@ -261,6 +271,9 @@ impl Images {
                     pull: None,
                 }));
             }
+        }
+        if policy != PullPolicy::Never {
+            ensured.pull = Some(true);
         }
         decide::may_pull(image, policy)?;
         Ok(Err(match credentials {

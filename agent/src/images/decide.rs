@@ -33,6 +33,15 @@ impl PullPolicy {
             Some(_) | None => Self::IfNotPresent,
         }
     }
+
+    /// Its name in lower case, as in a kubelet's metrics.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::IfNotPresent => "ifnotpresent",
+            Self::Never => "never",
+        }
+    }
 }
 
 /// The reason of a pull that waits for the back-off of an earlier one.

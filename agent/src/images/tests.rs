@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{LocalObjectReference, Pod as ApiPod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rstest::rstest;
 use tempfile::TempDir;
 
 use super::*;
@@ -20,6 +21,7 @@ struct Node {
     root: TempDir,
     objects: ObjectMap,
     config: ImageConfig,
+    measures: Measures,
 }
 
 impl Node {
@@ -31,6 +33,7 @@ impl Node {
             clock,
             objects: ObjectMap::default(),
             config: ImageConfig::new(root.path()),
+            measures: Measures::default(),
             root,
         }
     }
@@ -69,7 +72,7 @@ impl Node {
             Arc::new(ObjectStore::new(self.objects.clone())),
             self.root.path().to_owned(),
             &self.config,
-            Measures::default(),
+            self.measures.clone(),
             Arc::new(Standalone::default()),
         )
     }
@@ -113,13 +116,19 @@ async fn ensure(
     image: &str,
     cancel: &CancellationToken,
 ) -> (Result<ReadyImage, ImageError>, Vec<String>) {
+    ensure_by(images, pod, image, PullPolicy::IfNotPresent, cancel).await
+}
+
+/// The same with a pull policy.
+async fn ensure_by(
+    images: &Images,
+    pod: &Pod,
+    image: &str,
+    policy: PullPolicy,
+    cancel: &CancellationToken,
+) -> (Result<ReadyImage, ImageError>, Vec<String>) {
     let events = Mutex::new(Vec::new());
-    let request = ImageRequest {
-        pod,
-        image,
-        policy: PullPolicy::IfNotPresent,
-        sandbox: &SandboxSpec::default(),
-    };
+    let request = ImageRequest { pod, image, policy, sandbox: &SandboxSpec::default() };
     let report = |event: ImageEvent| lock(&events).push(event.message);
     let ensured = images.ensure(request, &report, cancel).await;
     (ensured, events.into_inner().unwrap())
@@ -296,4 +305,33 @@ async fn records_of_removed_images_are_pruned() {
     assert_eq!(node.count("pulled"), 2, "the record is younger than the listing");
     images.prune_records(&listed, Timestamp::MAX).await;
     assert_eq!(node.count("pulled"), 1);
+}
+
+/// Kubernetes 1.36, pkg/kubelet/images/image_manager.go EnsureImageExists: the labels of its metric.
+#[rstest]
+#[case::absent("absent:1", PullPolicy::IfNotPresent, Some(false), Some(true))]
+#[case::present("present:1", PullPolicy::IfNotPresent, Some(true), Some(false))]
+#[case::never("absent:1", PullPolicy::Never, Some(false), None)]
+#[case::always("present:1", PullPolicy::Always, None, Some(true))]
+#[case::other_secrets("r.io/a:1", PullPolicy::Never, Some(true), Some(true))]
+#[case::no_name("Not An Image", PullPolicy::IfNotPresent, None, None)]
+#[tokio::test(start_paused = true)]
+async fn image_requests_are_counted(
+    #[case] image: &str,
+    #[case] policy: PullPolicy,
+    #[case] present: Option<bool>,
+    #[case] pull: Option<bool>,
+) {
+    let mut node = Node::new();
+    node.image("absent:1", None);
+    node.cri.image("present:1", Behaviour::forever());
+    node.image("r.io/a:1", None);
+    node.secret("one", "r.io");
+    get(&node.start(), &pod("1", &["one"]), "r.io/a:1").await.0.unwrap();
+    node.measures = Measures::default();
+    let cancel = CancellationToken::new();
+    let _ = ensure_by(&node.start(), &pod("2", &[]), image, policy, &cancel).await;
+    let ensured = EnsuredImage { policy: policy.label(), present, pull };
+    let counts = node.measures.now().counts;
+    assert_eq!(counts.into_iter().collect::<Vec<_>>(), [(Counted::ImageEnsured(ensured), 1)]);
 }

@@ -60,6 +60,8 @@ pub enum Counted {
     Evicted(&'static str),
     /// A pod was not admitted, for this reason: `OutOfcpu`.
     Rejected(String),
+    /// A container's image was looked up, and pulled if necessary.
+    ImageEnsured(EnsuredImage),
     /// An image was removed, for its `age` or for `space`.
     ImageRemoved(&'static str),
     /// A pod's source requested other resources for a container.
@@ -90,6 +92,17 @@ pub enum Counted {
     OrphanFound,
     /// A pod was re-created with the uid of one that was still ending; the value is whether it is static.
     SameUid(bool),
+}
+
+/// How a container got its image, or failed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EnsuredImage {
+    /// The pull policy in lower case: `ifnotpresent`.
+    pub policy: &'static str,
+    /// Whether the image was present; `None`: not looked up, or unknown.
+    pub present: Option<bool>,
+    /// Whether a pull was necessary; `None`: unknown.
+    pub pull: Option<bool>,
 }
 
 /// A kubelet's name of a kind of containers: `init_container`.

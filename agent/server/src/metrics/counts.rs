@@ -36,6 +36,10 @@ const REJECTED: Description<'_> = counter(
     "kubelet_admission_rejections_total",
     "[ALPHA] Pods that the node did not admit, by the reason",
 );
+const IMAGES_ENSURED: Description<'_> = counter(
+    "kubelet_image_manager_ensure_image_requests_total",
+    "[ALPHA] Number of ensure-image requests processed by the kubelet.",
+);
 const IMAGES_REMOVED: Description<'_> = counter(
     "kubelet_image_garbage_collected_total",
     "[ALPHA] Images that were removed for their age or for space",
@@ -196,6 +200,19 @@ pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
                 metrics.add(&EVICTED, &[("eviction_signal", signal)], value)
             }
             Counted::Rejected(why) => *rejected.entry(reason(why)).or_default() += count,
+            Counted::ImageEnsured(image) => {
+                let known = |known: Option<bool>| match known {
+                    Some(true) => "true",
+                    Some(false) => "false",
+                    None => "unknown",
+                };
+                let labels = [
+                    ("pull_policy", image.policy),
+                    ("present_locally", known(image.present)),
+                    ("pull_required", known(image.pull)),
+                ];
+                metrics.add(&IMAGES_ENSURED, &labels, value);
+            }
             Counted::ImageRemoved(why) => metrics.add(&IMAGES_REMOVED, &[("reason", why)], value),
             Counted::SameUid(is_static) => {
                 let label = if *is_static { "true" } else { "" };
@@ -305,6 +322,7 @@ mod tests {
 
     use agent::PodReport;
     use agent::histogram::{DEFAULT_BOUNDS, Histogram};
+    use agent::reporting::measures::EnsuredImage;
     use rstest::rstest;
     use serde_json::json;
 
@@ -432,6 +450,14 @@ mod tests {
             (Counted::Preempted("cpu".to_owned()), 1),
             (Counted::Evicted("memory.available"), 2),
             (Counted::ImageRemoved("space"), 4),
+            (
+                Counted::ImageEnsured(EnsuredImage {
+                    policy: "always",
+                    present: None,
+                    pull: Some(true),
+                }),
+                6,
+            ),
             (Counted::SameUid(true), 1),
             (Counted::ImageVolume, 2),
             (Counted::EventStreamOpened, 3),
@@ -449,6 +475,7 @@ mod tests {
             r#"kubelet_started_containers_errors_total{code="ErrImagePull",container_type="container"} 1"#,
             r#"kubelet_evictions{eviction_signal="memory.available"} 2"#,
             r#"kubelet_image_garbage_collected_total{reason="space"} 4"#,
+            r#"kubelet_image_manager_ensure_image_requests_total{present_locally="unknown",pull_policy="always",pull_required="true"} 6"#,
             r#"kubelet_restarted_pods_total{static="true"} 1"#,
             "kubelet_image_volume_requested_total 2",
             "kubelet_evented_pleg_connection_success_count 3",
