@@ -26,6 +26,17 @@ pub(crate) enum Kind {
     PortForward,
 }
 
+impl Kind {
+    /// The subresource of a pod, as in a kubelet's metrics.
+    fn subresource(self) -> &'static str {
+        match self {
+            Self::Exec => "exec",
+            Self::Attach => "attach",
+            Self::PortForward => "portforward",
+        }
+    }
+}
+
 /// A stream that a client wants.
 pub(crate) struct Stream {
     pub(crate) kind: Kind,
@@ -49,8 +60,11 @@ pub(crate) async fn open(
     request: &mut Request<Incoming>,
 ) -> Result<(Response<Body>, Option<Tunnel>), ErrorResponse> {
     let StreamUrl { url, options } = url(node_api, stream, query, request.headers()).await?;
-    let (answer, tunnel) = tunnel::open(request, &url, None).await?;
     let translation = Translation::of(request.headers(), options).filter(|_| stream.translates);
+    if translation.is_some() {
+        node_api.http.count_websocket(stream.kind.subresource());
+    }
+    let (answer, tunnel) = tunnel::open(request, &url, None).await?;
     // A server like containerd's refuses v5 and tunnels. A kubelet asks for SPDY at once.
     if tunnel.is_some() || translation.is_none() || !answer.status().is_client_error() {
         return Ok((answer, tunnel));

@@ -1,4 +1,4 @@
-//! `kubelet_http_…`: requests of clients, each from its head to the end of its response.
+//! `kubelet_http_…`: requests of clients, each from its head to the end of its response; and WebSockets among them.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/metrics/metrics.go, pkg/kubelet/server/server.go ServeHTTP.
 
@@ -21,6 +21,10 @@ const DURATION: Description<'_> = histogram(
 );
 const IN_FLIGHT: Description<'_> =
     gauge("kubelet_http_inflight_requests", "[ALPHA] Number of the inflight http requests");
+const WEBSOCKETS: Description<'_> = counter(
+    "kubelet_websocket_streaming_requests_total",
+    "[ALPHA] Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
+);
 
 /// The paths with their own label value.
 const PATHS: [&str; 19] = [
@@ -62,7 +66,11 @@ type Key = (&'static str, &'static str, ServerType);
 
 /// The counts. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HttpCounts(Arc<Mutex<Map<Key, Counts>>>);
+pub(crate) struct HttpCounts {
+    requests: Arc<Mutex<Map<Key, Counts>>>,
+    /// WebSockets by their subresource: `exec`.
+    websockets: Arc<Mutex<Map<&'static str, u64>>>,
+}
 
 #[derive(Debug)]
 struct Counts {
@@ -94,7 +102,17 @@ impl HttpCounts {
         InFlight { counts: self.clone(), key, since: Instant::now() }
     }
 
+    /// Counts a WebSocket of a current client.
+    pub(crate) fn count_websocket(&self, subresource: &'static str) {
+        let mut counts = self.websockets.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(subresource).or_default() += 1;
+    }
+
     pub(crate) fn add_to(&self, metrics: &mut Metrics) {
+        let websockets = self.websockets.lock().unwrap_or_else(PoisonError::into_inner);
+        for (subresource, count) in websockets.iter() {
+            metrics.add(&WEBSOCKETS, &[("subresource", subresource)], *count as f64);
+        }
         for ((method, path, server), counts) in self.lock().iter() {
             let server = match server {
                 ServerType::ReadOnly => "readonly",
@@ -114,7 +132,7 @@ impl HttpCounts {
     }
 
     fn lock(&self) -> MutexGuard<'_, Map<Key, Counts>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -167,6 +185,23 @@ mod tests {
     #[case("", "other")]
     fn path_has_a_label(#[case] path: &str, #[case] expected: &str) {
         assert_eq!(path_label(path), expected);
+    }
+
+    #[test]
+    fn websockets_are_counted_by_subresource() {
+        let counts = HttpCounts::default();
+        for subresource in ["exec", "portforward", "exec"] {
+            counts.count_websocket(subresource);
+        }
+        let mut metrics = Metrics::default();
+        counts.add_to(&mut metrics);
+        let text = metrics.text();
+        for (subresource, count) in [("exec", 2), ("portforward", 1)] {
+            let line = format!(
+                "kubelet_websocket_streaming_requests_total{{subresource=\"{subresource}\"}} {count}"
+            );
+            assert!(text.lines().any(|have| have == line), "no {line} in {text}");
+        }
     }
 
     #[test]
