@@ -161,6 +161,7 @@ impl Images {
             providers: ProviderRunner::new(
                 config.credential_providers.clone(),
                 Arc::clone(&clock),
+                &measures,
                 cluster,
             ),
             clock,

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::pod::Pod;
 use compact::Map;
@@ -16,6 +16,7 @@ use super::keyring::{self, Credential, CredentialSource, Keyring};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::program::{self, ProgramError};
+use crate::reporting::measures::Measures;
 
 mod accounts;
 mod config;
@@ -114,6 +115,7 @@ struct Provider {
     config: ProviderConfig,
     program: PathBuf,
     cache: Mutex<ResponseCache>,
+    measures: Measures,
     /// Concurrent pulls share a run if they have the same request.
     runs: Mutex<Map<RequestKey, Arc<Run>>>,
 }
@@ -164,10 +166,11 @@ enum ProviderError {
 }
 
 impl ProviderRunner {
-    /// Creates a runner of these providers. The `cluster` may issue tokens for them.
+    /// Creates a runner of these providers, which records their runs. The `cluster` may issue tokens for them.
     pub(crate) fn new(
         providers: CredentialProviders,
         clock: Arc<dyn Clock>,
+        measures: &Measures,
         cluster: Arc<dyn Cluster>,
     ) -> Self {
         let CredentialProviders { configs, bin_dir } = providers;
@@ -175,6 +178,7 @@ impl ProviderRunner {
             program: bin_dir.join(&config.name),
             config,
             cache: Mutex::default(),
+            measures: measures.clone(),
             runs: Mutex::default(),
         };
         let providers = configs.into_iter().map(provider).collect();
@@ -278,13 +282,14 @@ impl Provider {
         let mut command = Command::new(&self.program);
         command.args(&self.config.args).envs(self.config.env.iter().cloned());
         let request = response::request(&self.config.api_version, image, account);
-        let output = tokio::time::timeout(TIMEOUT, program::output(command, &request))
-            .await
-            .map_err(|_| ProviderError::Timeout)?
-            .map_err(|error| match error {
-                ProgramError::Io(error) => ProviderError::Spawn(error),
-                ProgramError::Printed => ProviderError::Program(error),
-            })?;
+        let began = Instant::now();
+        let output = tokio::time::timeout(TIMEOUT, program::output(command, &request)).await;
+        let succeeded = matches!(&output, Ok(Ok(output)) if output.status.success());
+        self.measures.record_provider_run(&self.config.name, !succeeded, began.elapsed());
+        let output = output.map_err(|_| ProviderError::Timeout)?.map_err(|error| match error {
+            ProgramError::Io(error) => ProviderError::Spawn(error),
+            ProgramError::Printed => ProviderError::Program(error),
+        })?;
         if !output.status.success() {
             return Err(ProviderError::Failed {
                 status: output.status.to_string(),

@@ -178,6 +178,15 @@ pub struct OrphanedDirs {
     pub left: usize,
 }
 
+/// The runs of an image credential provider.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProviderRuns {
+    /// How long they took.
+    pub durations: Histogram,
+    /// How many failed: the program did not run, was too slow, or ended with an error.
+    pub errors: u64,
+}
+
 /// The volumes of a pod: the plugin of each, and whether it is mounted.
 pub type PodVolumes = Vec<(String, bool)>;
 
@@ -216,6 +225,8 @@ pub struct Measured {
     pub orphaned_dirs: OrphanedDirs,
     /// The numbers of containers of pods.
     pub containers: Histogram,
+    /// The runs of image credential providers, by provider.
+    pub provider_runs: Map<String, ProviderRuns>,
     /// The counted events.
     pub counts: Map<Counted, u64>,
 }
@@ -239,6 +250,7 @@ impl Default for Measured {
             protected_memory: None,
             orphaned_dirs: OrphanedDirs::default(),
             containers: Histogram::new(CONTAINERS_BOUNDS),
+            provider_runs: Map::new(),
             counts: Map::new(),
         }
     }
@@ -299,6 +311,16 @@ impl Measures {
     /// Counts a pull of an image of this size; 0: unknown.
     pub(crate) fn record_pull(&self, bytes: u64, took: Duration) {
         observe(&mut self.lock().pulls, size_name(bytes), PULL_BOUNDS, took);
+    }
+
+    /// Counts a run of an image credential provider.
+    pub(crate) fn record_provider_run(&self, provider: &str, failed: bool, took: Duration) {
+        let mut measured = self.lock();
+        let runs = measured.provider_runs.entry(provider.to_owned()).or_insert_with(|| {
+            ProviderRuns { durations: Histogram::new(DEFAULT_BOUNDS), errors: 0 }
+        });
+        runs.durations.observe(took.as_secs_f64());
+        runs.errors += u64::from(failed);
     }
 
     /// Counts a change of a cgroup.

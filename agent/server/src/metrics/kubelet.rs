@@ -8,6 +8,7 @@ use agent::checks::probe::counts::{ProbeCount, ProbeName};
 use agent::cri::{ListedState, Lists};
 use agent::local_node::kubelet_config::GateState;
 use agent::local_node::shutdown::ShutdownTimes;
+use agent::reporting::measures::ProviderRuns;
 use compact::Map;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -64,6 +65,14 @@ const PROVIDER: Description<'_> = gauge(
 const LOGS: Description<'_> = gauge(
     "kubelet_container_log_filesystem_used_bytes",
     "[ALPHA] Bytes used by the container's logs on the filesystem.",
+);
+const PROVIDER_ERRORS: Description<'_> = counter(
+    "kubelet_credential_provider_plugin_errors_total",
+    "[ALPHA] Number of errors from credential provider plugin",
+);
+const PROVIDER_DURATION: Description<'_> = histogram(
+    "kubelet_credential_provider_plugin_duration",
+    "[ALPHA] Duration of execution in seconds for credential provider plugin",
 );
 const BUILD: Description<'_> = gauge(
     "kubernetes_build_info",
@@ -228,6 +237,17 @@ pub(crate) fn add_logs(metrics: &mut Metrics, logs: &[LogUsage]) {
     }
 }
 
+/// Adds the runs of image credential providers.
+pub(crate) fn add_provider_runs(metrics: &mut Metrics, all: &Map<String, ProviderRuns>) {
+    for (provider, runs) in all {
+        let labels = [("plugin_name", provider.as_str())];
+        metrics.add_histogram(&PROVIDER_DURATION, &labels, &runs.durations);
+        if runs.errors > 0 {
+            metrics.add(&PROVIDER_ERRORS, &labels, runs.errors as f64);
+        }
+    }
+}
+
 /// Adds the start time of the process.
 pub(crate) fn add_process_start(metrics: &mut Metrics, process: &Process) {
     if let Some(started_at) = process.started_at {
@@ -363,6 +383,24 @@ mod tests {
         add_logs(&mut metrics, &[LogUsage { pod, container: "app".to_owned(), bytes: 4096 }]);
         let line = r#"kubelet_container_log_filesystem_used_bytes{container="app",namespace="ns",pod="p",uid="u"} 4096"#;
         assert!(metrics.text().lines().any(|have| have == line), "{}", metrics.text());
+    }
+
+    #[test]
+    fn provider_runs_have_the_labels_of_a_kubelet() {
+        let mut durations = Histogram::new(DEFAULT_BOUNDS);
+        durations.observe(2.0);
+        let runs = |errors| ProviderRuns { durations: durations.clone(), errors };
+        let all = [("a".to_owned(), runs(0)), ("b".to_owned(), runs(1))].into();
+        let mut metrics = Metrics::default();
+        add_provider_runs(&mut metrics, &all);
+        let text = metrics.text();
+        for line in [
+            r#"kubelet_credential_provider_plugin_duration_sum{plugin_name="a"} 2"#,
+            r#"kubelet_credential_provider_plugin_errors_total{plugin_name="b"} 1"#,
+        ] {
+            assert!(text.lines().any(|have| have == line), "no {line} in {text}");
+        }
+        assert!(!text.contains(r#"errors_total{plugin_name="a"}"#), "{text}");
     }
 
     #[test]

@@ -41,7 +41,8 @@ fn at(seconds: i64) -> Timestamp {
 
 /// Creates a runner of providers in a cluster, at the time 0.
 fn runner(providers: CredentialProviders, cluster: Arc<dyn Cluster>) -> ProviderRunner {
-    ProviderRunner::new(providers, Arc::new(TokioClock::starting_at(at(0))), cluster)
+    let clock = Arc::new(TokioClock::starting_at(at(0)));
+    ProviderRunner::new(providers, clock, &Measures::default(), cluster)
 }
 
 /// Creates a runner without a cluster.
@@ -183,10 +184,19 @@ async fn concurrent_lookups_share_a_run() {
 
 #[tokio::test]
 async fn failing_provider_has_no_credentials() {
-    for script in ["exit 1".to_owned(), "echo nothing".to_owned(), answer("")] {
+    // As in a kubelet, a response that cannot be read is not a failed run.
+    for (script, errors) in
+        [("exit 1".to_owned(), 1), ("echo nothing".to_owned(), 0), (answer(""), 0)]
+    {
         let (_dir, providers) = provider(&script, "");
         let runner = alone(providers.unwrap());
         assert_eq!(runner.lookup("r.io/a", &pod(None)).await, []);
+        let runs = runner.providers[0].measures.now().provider_runs;
+        let runs: Vec<_> = runs
+            .iter()
+            .map(|(name, runs)| (name.as_str(), runs.durations.count(), runs.errors))
+            .collect();
+        assert_eq!(runs, [("provider", 1, errors)], "{script}");
     }
 }
 
