@@ -31,7 +31,7 @@ use room::Room;
 
 pub(crate) use crate::node::component;
 pub(crate) use error::VolumeError;
-pub use usage::{VolumeUsage, of_volumes};
+pub use usage::{VolumeUsage, of_own_files, of_volumes};
 
 mod atomic;
 pub(crate) mod claim;
@@ -306,7 +306,8 @@ impl PodDirs {
         of_driver.collect()
     }
 
-    /// The disk usage of the pod's own volumes and its containers' logs, and the usage of emptyDirs that the agent keeps in memory.
+    /// The disk usage of the pod's own volumes and files and its containers' logs, and the usage of emptyDirs that the agent keeps in
+    /// memory.
     /// Unreadable files count as unused.
     pub(crate) fn usage(&self, pod: &Pod, in_memory: &InMemory) -> LocalUsage {
         let used = |path: &Path| {
@@ -334,7 +335,11 @@ impl PodDirs {
             let logs = used(&self.logs.join(&name));
             (name, logs)
         });
-        LocalUsage { volumes: volumes.collect(), containers: containers.collect() }
+        LocalUsage {
+            volumes: volumes.collect(),
+            containers: containers.collect(),
+            own_files: of_own_files(&self.etc_hosts(), &self.logs).0,
+        }
     }
 
     /// The bytes and inodes of a container's logs; `None` if it has none.

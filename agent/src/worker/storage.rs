@@ -54,16 +54,15 @@ impl Worker {
     /// Storage that cannot be measured counts as unused, as in a kubelet.
     async fn storage_usage(&self, pod: &Pod, observed: &Observed) -> LocalUsage {
         let (dirs, of, shared) = (self.dirs.clone(), pod.clone(), Arc::clone(&self.shared));
-        let measured = blocking(move || dirs.usage(&of, &shared.in_memory)).await;
-        let LocalUsage { volumes, mut containers } = measured;
+        let mut usage = blocking(move || dirs.usage(&of, &shared.in_memory)).await;
         for seen in &observed.containers {
             match self.shared.cri.writable_layer(&seen.id).await {
-                Ok(used) => *containers.entry(seen.name.clone()).or_default() += used,
+                Ok(used) => *usage.containers.entry(seen.name.clone()).or_default() += used,
                 Err(error) => {
                     tracing::debug!(pod = %pod.full_name(), container = %seen.id, %error, "failed to measure container");
                 }
             }
         }
-        LocalUsage { volumes, containers }
+        usage
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use agent::cri::stats::LayerStats;
 use agent::cri::{ListedState, Lists};
 use agent::observed::SandboxId;
+use agent::storage::volumes::of_own_files;
 use compact::Set;
 use jiff::Timestamp;
 
@@ -14,15 +15,33 @@ use super::summary::PodReference;
 /// The unit of [`MetadataExt::blocks`].
 const BLOCK: u64 = 512;
 
+/// Whether a name from the runtime is a valid file name.
+fn is_name(name: &str) -> bool {
+    let mut components = Path::new(name).components();
+    matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
+}
+
 /// The directory of a container's logs; `None` if a name from the runtime is not a valid file name.
 pub(super) fn log_directory(logs: &Path, pod: &PodReference, container: &str) -> Option<PathBuf> {
-    let of_pod = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
-    let names = [of_pod.as_str(), container];
-    let is_name = |name: &&str| {
-        let mut components = Path::new(name).components();
-        matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
-    };
-    names.iter().all(is_name).then(|| logs.join(&of_pod).join(container))
+    is_name(container).then_some(pod_log_directory(logs, pod)?.join(container))
+}
+
+fn pod_log_directory(logs: &Path, pod: &PodReference) -> Option<PathBuf> {
+    let name = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+    is_name(&name).then(|| logs.join(&name))
+}
+
+/// The disk usage of a pod's hosts file, and of the logs of the pod as a whole; `None` if it has neither.
+pub(super) fn own_files(root_dir: &Path, logs: &Path, pod: &PodReference) -> Option<LayerStats> {
+    let logs = pod_log_directory(logs, pod)?;
+    let uid = Some(&pod.uid).filter(|uid| is_name(uid))?;
+    let (bytes, inodes) = of_own_files(&root_dir.join("pods").join(uid).join("etc-hosts"), &logs);
+    (inodes > 0).then(|| LayerStats {
+        at: Timestamp::now(),
+        used_bytes: Some(bytes),
+        inodes_used: Some(inodes),
+        ..LayerStats::default()
+    })
 }
 
 /// The disk usage of a container's logs.
@@ -60,7 +79,9 @@ pub(super) fn logs(directory: &Path) -> Option<LayerStats> {
     let (mut bytes, mut inodes) = (0_u64, 0_u64);
     for file in files {
         // A file may have been rotated away; it counts as empty. Symbolic links are not followed.
-        if let Ok(metadata) = file.and_then(|file| file.metadata()) {
+        if let Ok(metadata) = file.and_then(|file| file.metadata())
+            && !metadata.is_dir()
+        {
             bytes = bytes.saturating_add(metadata.blocks().saturating_mul(BLOCK));
             inodes += 1;
         }

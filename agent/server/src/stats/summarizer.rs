@@ -177,7 +177,7 @@ impl Summarizer {
     fn add_volumes(&self, pod: &mut PodStats, disks: &mut Disks<'_>, now: Timestamp) {
         let whole = disks.fs(&self.locations.root_dir);
         let (volumes, measured_at) = self.volumes.of(&pod.pod_ref.uid);
-        let mut on_disk = Vec::new();
+        let mut ephemeral = Vec::new();
         for volume in volumes.own {
             let used = cri_stats::LayerStats {
                 at: measured_at.unwrap_or(now),
@@ -187,15 +187,19 @@ impl Summarizer {
             };
             // A memory-backed volume has no capacity of the node's file system.
             let fs = convert::layer(&used, whole.as_ref().filter(|_| volume.on_disk));
-            if volume.on_disk {
-                on_disk.push(fs.clone());
+            if volume.ephemeral {
+                ephemeral.push(fs.clone());
             }
             pod.volumes.push(VolumeStats { fs, name: volume.name, ..VolumeStats::default() });
         }
         pod.volumes.extend(volumes.from_cluster);
         let containers = pod.containers.iter();
         let of_containers = containers.flat_map(|one| one.rootfs.iter().chain(&one.logs));
-        let sum = convert::fs_of_all(of_containers.chain(&on_disk), whole.as_ref(), now);
+        let Locations { root_dir, logs, .. } = &self.locations;
+        let own = disk::own_files(root_dir, logs, &pod.pod_ref);
+        let own = own.map(|own| convert::layer(&own, whole.as_ref()));
+        let all = of_containers.chain(&ephemeral).chain(&own);
+        let sum = convert::fs_of_all(all, whole.as_ref(), now);
         pod.ephemeral_storage = Some(sum).filter(|fs| fs.used_bytes.is_some());
     }
 

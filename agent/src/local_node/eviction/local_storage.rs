@@ -5,6 +5,7 @@
 use api::pod::Pod;
 use api::totals::{self, Kind, amount};
 use compact::Map;
+use k8s_openapi::api::core::v1::Volume;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 const STORAGE: &str = "ephemeral-storage";
@@ -19,12 +20,16 @@ pub(crate) struct LocalUsage {
     pub(crate) volumes: Map<String, u64>,
     /// Logs and writable layers of its containers, by name.
     pub(crate) containers: Map<String, u64>,
+    /// Its hosts file, and logs of the pod as a whole.
+    pub(crate) own_files: u64,
 }
 
-impl LocalUsage {
-    fn total(&self) -> u64 {
-        self.volumes.values().chain(self.containers.values()).sum()
-    }
+/// Whether a volume counts as ephemeral storage of its pod (pkg/volume/util/util.go IsLocalEphemeralVolume).
+pub(crate) fn is_ephemeral(volume: &Volume) -> bool {
+    let is_on_disk = |medium: &Option<String>| medium.as_deref().unwrap_or_default().is_empty();
+    volume.git_repo.is_some()
+        || volume.config_map.is_some()
+        || volume.empty_dir.as_ref().is_some_and(|empty| is_on_disk(&empty.medium))
 }
 
 /// Whether the pod has a limit, so that its usage must be measured.
@@ -74,15 +79,10 @@ fn of_volumes(pod: &Pod, usage: &LocalUsage) -> Option<String> {
 fn of_pod(pod: &Pod, usage: &LocalUsage) -> Option<String> {
     let limits = totals::of_pod(pod.spec(), Kind::Limits);
     let limit = limits.get(STORAGE)?;
-    let volumes = pod.spec().volumes.iter().flatten();
-    let in_memory = volumes.filter(|volume| {
-        let empty = volume.empty_dir.as_ref();
-        empty.is_some_and(|empty| empty.medium.as_deref() == Some("Memory"))
-    });
-    let in_memory: u64 =
-        in_memory.filter_map(|volume| usage.volumes.get(&volume.name).copied()).sum();
-    // Volumes in memory are not ephemeral storage.
-    is_over(usage.total().saturating_sub(in_memory), limit).then(|| {
+    let volumes = pod.spec().volumes.iter().flatten().filter(|volume| is_ephemeral(volume));
+    let volumes = volumes.filter_map(|volume| usage.volumes.get(&volume.name));
+    let total: u64 = volumes.chain(usage.containers.values()).chain([&usage.own_files]).sum();
+    is_over(total, limit).then(|| {
         format!(
             "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",
             amount(limit)
@@ -133,7 +133,8 @@ mod tests {
     fn usage(v: u64, w: u64, a: u64, b: u64) -> LocalUsage {
         let named =
             |pairs: [(&str, u64); 2]| pairs.map(|(name, used)| (name.to_owned(), used * MI)).into();
-        LocalUsage { volumes: named([("v", v), ("w", w)]), containers: named([("a", a), ("b", b)]) }
+        let (volumes, containers) = (named([("v", v), ("w", w)]), named([("a", a), ("b", b)]));
+        LocalUsage { volumes, containers, own_files: 0 }
     }
 
     #[rstest]
@@ -177,6 +178,29 @@ mod tests {
         assert_eq!(exceeded(&pod, &usage(20, 0, 0, 0)), None);
         let signal = exceeded(&pod, &usage(21, 0, 0, 0)).map(|(signal, _)| signal);
         assert_eq!(signal, Some("emptydirfs.limit"));
+    }
+
+    #[rstest]
+    #[case::config_map(json!({"configMap": {"name": "c"}}), 0, true)]
+    #[case::downward_api(json!({"downwardAPI": {"items": []}}), 0, false)]
+    #[case::secret(json!({"secret": {"secretName": "s"}}), 0, false)]
+    #[case::hosts_file_and_logs(json!({"secret": {"secretName": "s"}}), 11 * MI, true)]
+    fn storage_of_the_pod_has_what_a_kubelet_counts(
+        #[case] source: serde_json::Value,
+        #[case] own_files: u64,
+        #[case] is_exceeded: bool,
+    ) {
+        let mut volume = source;
+        volume["name"] = json!("v");
+        let pod = fixtures::pod(json!({
+            "metadata": {"name": "p", "annotations": {"kubernetes.io/config.source": "api"}},
+            "spec": {
+                "containers": [{"name": "a", "resources": {"limits": {STORAGE: "10Mi"}}}],
+                "volumes": [volume],
+            },
+        }));
+        let usage = LocalUsage { own_files, ..usage(11, 0, 0, 0) };
+        assert_eq!(exceeded(&pod, &usage).is_some(), is_exceeded);
     }
 
     #[test]

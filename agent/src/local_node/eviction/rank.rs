@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use api::pod::Pod;
 use api::quantity::{Format, Quantity};
 
+use super::local_storage::is_ephemeral;
 use super::stats::{FsStats, PodStats};
 use super::{Resource, Signal, requests};
 
@@ -148,12 +149,7 @@ fn disk_usage(pod: &Pod, stats: &PodStats, measured: Measured, resource: Resourc
     });
     let volumes = pod.spec().volumes.iter().flatten();
     let local = volumes.filter(|volume| {
-        let on_disk = |medium: &Option<String>| medium.as_deref().unwrap_or_default().is_empty();
-        measured.local_volumes
-            && (volume.host_path.is_some()
-                || volume.git_repo.is_some()
-                || volume.config_map.is_some()
-                || volume.empty_dir.as_ref().is_some_and(|dir| on_disk(&dir.medium)))
+        measured.local_volumes && (volume.host_path.is_some() || is_ephemeral(volume))
     });
     let volumes = local.filter_map(|volume| {
         let mut all = stats.volumes.iter();

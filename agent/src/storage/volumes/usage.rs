@@ -1,6 +1,8 @@
 //! The disk usage of a pod's directory trees.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use compact::Set;
@@ -8,6 +10,7 @@ use file_tree::{Entry, Errno, Mounts, Visitor};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{component, content, directory, in_memory};
+use crate::local_node::eviction::local_storage::is_ephemeral;
 use crate::pod_spec::spec::memory::is_in_memory;
 
 /// The unit of `st_blocks`.
@@ -62,6 +65,18 @@ fn sum(path: &Path) -> io::Result<Option<Sum>> {
     Ok(Some(sum))
 }
 
+/// The disk usage in bytes and inodes of a pod's hosts file, and of the files in its directory of logs, which are logs of the pod
+/// as a whole. Those of containers are in directories, which are ignored. It blocks.
+#[must_use]
+pub fn of_own_files(etc_hosts: &Path, logs: &Path) -> (u64, u64) {
+    let logs = fs::read_dir(logs).into_iter().flatten().flatten();
+    let logs = logs.filter_map(|file| file.metadata().ok()).filter(|found| !found.is_dir());
+    let files = fs::symlink_metadata(etc_hosts).into_iter().chain(logs);
+    files.fold((0_u64, 0_u64), |(bytes, inodes), found| {
+        (bytes.saturating_add(found.blocks().saturating_mul(BLOCK)), inodes + 1)
+    })
+}
+
 /// A volume's usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeUsage {
@@ -69,6 +84,8 @@ pub struct VolumeUsage {
     pub name: String,
     /// Whether it is on the disk of the agent's directory, not in memory.
     pub on_disk: bool,
+    /// Whether it counts as ephemeral storage of the pod.
+    pub ephemeral: bool,
     /// Bytes.
     pub bytes: u64,
     /// Files and directories.
@@ -96,7 +113,8 @@ pub fn of_volumes(root_dir: &Path, pod: &Pod) -> Vec<VolumeUsage> {
         };
         paths.into_iter().find_map(|(on_disk, path)| {
             let Sum { bytes, inodes, .. } = sum(&path).ok().flatten()?;
-            Some(VolumeUsage { name: volume.name.clone(), on_disk, bytes, inodes })
+            let (name, ephemeral) = (volume.name.clone(), is_ephemeral(volume));
+            Some(VolumeUsage { name, on_disk, ephemeral, bytes, inodes })
         })
     });
     measured.collect()
@@ -105,8 +123,6 @@ pub fn of_volumes(root_dir: &Path, pod: &Pod) -> Vec<VolumeUsage> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-
-    use std::fs;
 
     use serde_json::json;
 
@@ -126,6 +142,21 @@ mod tests {
         let sparse = fs::File::create(root.path().join("sparse")).unwrap();
         sparse.set_len(1 << 30).unwrap();
         assert_eq!(of_tree(root.path()).unwrap(), one);
+    }
+
+    #[test]
+    fn own_files_are_hosts_file_and_logs_beside_those_of_containers() {
+        let root = tempfile::tempdir().unwrap();
+        let (hosts, logs) = (root.path().join("etc-hosts"), root.path().join("logs"));
+        assert_eq!(of_own_files(&hosts, &logs), (0, 0));
+        fs::create_dir_all(logs.join("app")).unwrap();
+        fs::write(logs.join("app/0.log"), vec![1; 1 << 20]).unwrap();
+        assert_eq!(of_own_files(&hosts, &logs), (0, 0));
+        fs::write(&hosts, vec![1; 5000]).unwrap();
+        fs::write(logs.join("shim.log"), vec![1; 5000]).unwrap();
+        let (bytes, inodes) = of_own_files(&hosts, &logs);
+        assert!((10_000..1 << 20).contains(&bytes), "{bytes}");
+        assert_eq!(inodes, 2);
     }
 
     #[test]
@@ -153,9 +184,13 @@ mod tests {
         }))
         .unwrap();
         let found = of_volumes(root.path(), &pod);
-        let names: Vec<(&str, bool, u64)> =
-            found.iter().map(|one| (one.name.as_str(), one.on_disk, one.inodes)).collect();
-        assert_eq!(names, [("data", true, 1), ("memory", false, 0), ("login", false, 1)]);
+        let names: Vec<(&str, bool, bool, u64)> = found
+            .iter()
+            .map(|one| (one.name.as_str(), one.on_disk, one.ephemeral, one.inodes))
+            .collect();
+        let expected =
+            [("data", true, true, 1), ("memory", false, false, 0), ("login", false, false, 1)];
+        assert_eq!(names, expected);
         assert!(found[0].bytes >= 1 << 20, "{found:?}");
     }
 }

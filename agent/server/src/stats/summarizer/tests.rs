@@ -172,6 +172,23 @@ fn summary_has_runtime_stats_of_pod_and_containers() {
 }
 
 #[test]
+fn ephemeral_storage_has_hosts_file_and_logs_of_the_pod() {
+    let place = tempfile::tempdir().unwrap();
+    let (of_pod, logs) = (place.path().join("pods/uid-web"), place.path().join("logs"));
+    fs::create_dir_all(&of_pod).unwrap();
+    fs::write(of_pod.join("etc-hosts"), "127.0.0.1 localhost\n").unwrap();
+    fs::create_dir_all(logs.join("ns_web_uid-web/app")).unwrap();
+    fs::write(logs.join("ns_web_uid-web/shim.log"), "x".repeat(5000)).unwrap();
+    let mut summarizer = summarizer(FakeMachine::default(), &logs);
+    summarizer.locations.root_dir = place.path().to_owned();
+    let pod = summarizer.summary(answers(true), false).pods.remove(0);
+    let storage = pod.ephemeral_storage.unwrap();
+    // Each of two containers has 1000 bytes in 3 files.
+    assert!(storage.used_bytes > Some(7000), "{storage:?}");
+    assert_eq!(storage.inodes_used, Some(3 + 3 + 2));
+}
+
+#[test]
 fn pod_usage_is_sum_of_containers_without_pod_stats() {
     let none = Path::new("/no/such/path");
     let summary = summarizer(FakeMachine::default(), none).summary(answers(false), false);
