@@ -193,11 +193,11 @@ pub(crate) fn architecture() -> &'static str {
     }
 }
 
-/// Images sorted by size, largest first; digests before tags.
+/// Images sorted by size and then by id, largest first (pkg/kubelet/util/sliceutils ByImageSize); digests before tags.
 fn image_list(images: &[Image], most: usize) -> Vec<Value> {
     let mut images: Vec<&Image> = images.iter().collect();
     compact::sort_by(&mut images, |one, other| {
-        other.size.cmp(&one.size).then_with(|| one.id.cmp(&other.id))
+        other.size.cmp(&one.size).then_with(|| other.id.cmp(&one.id))
     });
     let image = |image: &Image| {
         let names: Vec<&String> =
@@ -506,6 +506,21 @@ mod tests {
         let images = status["images"].as_array().unwrap();
         assert_eq!(images.len(), 50);
         assert_eq!(images[0], json!({"names": ["digest@59", "tag:59"], "sizeBytes": 59}));
+    }
+
+    #[test]
+    fn images_of_equal_size_are_in_descending_order_of_their_ids() {
+        let image = |id: &str| Image {
+            id: id.to_owned(),
+            repo_tags: vec![format!("tag:{id}")],
+            size: 7,
+            ..Image::default()
+        };
+        let images = vec![image("b"), image("c"), image("a")];
+        let facts = Facts { images: Some(images), max_images: 2, ..facts() };
+        let status = status(&facts, &Value::Null, at(0));
+        let names = |tag: &str| json!({"names": [tag], "sizeBytes": 7});
+        assert_eq!(status["images"], json!([names("tag:c"), names("tag:b")]));
     }
 
     #[test]
