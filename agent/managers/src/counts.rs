@@ -141,6 +141,8 @@ pub(crate) struct MetricCapabilities {
 pub(crate) struct Counts {
     /// Requests and failures.
     request_counts: [[AtomicU64; 2]; 6],
+    /// List calls of v1alpha1 of the pod resources API.
+    older_lists: AtomicU64,
     /// By resource.
     outcomes: [[AtomicU64; 7]; 2],
     /// Aligned allocations, and those that could not be aligned.
@@ -152,6 +154,7 @@ impl Default for Counts {
     fn default() -> Self {
         Self {
             request_counts: Default::default(),
+            older_lists: AtomicU64::default(),
             outcomes: Default::default(),
             aligned: Default::default(),
             admissions: Mutex::new(Histogram::new(ADMISSION_BOUNDS)),
@@ -172,6 +175,11 @@ impl Counts {
     /// Counts a request that cannot fail.
     pub(crate) fn request(&self, kind: RequestKind) {
         self.requests(kind, 1);
+    }
+
+    /// Counts a List call of v1alpha1.
+    pub(crate) fn older_list(&self) {
+        self.older_lists.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts several requests.
@@ -223,10 +231,13 @@ impl Counts {
         }
         let calls: u64 =
             self.request_counts[RequestKind::List as usize..].iter().map(|it| load(&it[0])).sum();
-        if calls > 0 {
-            let help = "[ALPHA] Calls to the pod resources endpoint";
-            let name = "kubelet_pod_resources_endpoint_requests_total";
-            add(name, &[API], help, ManagerValue::Count(calls));
+        let older = (API.0, "v1alpha1");
+        for (api, calls) in [(API, calls), (older, load(&self.older_lists))] {
+            if calls > 0 {
+                let help = "[ALPHA] Calls to the pod resources endpoint";
+                let name = "kubelet_pod_resources_endpoint_requests_total";
+                add(name, &[api], help, ManagerValue::Count(calls));
+            }
         }
         let of_resources = [("cpu", &self.outcomes[0]), ("memory", &self.outcomes[1])];
         for (resource, counts) in of_resources.into_iter().filter(|_| capabilities.pod_level) {

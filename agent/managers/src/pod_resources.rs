@@ -51,10 +51,15 @@ pub(crate) async fn serve(managers: NodeManagers, agent: AgentView) {
     socket::serve(listener, service).await;
 }
 
+/// Marks a request of v1alpha1.
+#[derive(Clone, Copy)]
+struct Older;
+
 /// Maps List of v1alpha1 to v1, whose messages are a superset.
 fn as_v1<B>(mut request: http::Request<B>) -> http::Request<B> {
     if request.uri().path() == "/v1alpha1.PodResourcesLister/List" {
         *request.uri_mut() = http::Uri::from_static("/v1.PodResourcesLister/List");
+        request.extensions_mut().insert(Older);
     }
     request
 }
@@ -118,14 +123,20 @@ struct Lister {
 impl PodResourcesLister for Lister {
     async fn list(
         &self,
-        _: Request<wire::ListPodResourcesRequest>,
+        request: Request<wire::ListPodResourcesRequest>,
     ) -> Result<Response<wire::ListPodResourcesResponse>, Status> {
         self.limiter.check()?;
+        let all = || self.agent.pod_list().items.into_iter().map(Pod::new);
+        if request.extensions().get::<Older>().is_some() {
+            self.managers.0.counts.older_list();
+            let pod_resources = all().map(|pod| self.of_pod_v1alpha1(&pod)).collect();
+            return Ok(Response::new(wire::ListPodResourcesResponse { pod_resources }));
+        }
         self.managers.0.counts.request(RequestKind::List);
         let pods: Vec<Pod> = if self.managers.0.lists_active_pods {
             self.agent.active_pods()
         } else {
-            self.agent.pod_list().items.into_iter().map(Pod::new).collect()
+            all().collect()
         };
         let pod_resources = pods.iter().map(|pod| self.of_pod(pod)).collect();
         Ok(Response::new(wire::ListPodResourcesResponse { pod_resources }))
@@ -185,6 +196,21 @@ impl Lister {
             name: pod.name().to_owned(),
             namespace: pod.namespace().to_owned(),
             containers: containers.map(|container| self.of_container(pod, container)).collect(),
+        }
+    }
+
+    /// The resources of a pod in v1alpha1, which knows only devices, without their nodes, and no sidecars.
+    fn of_pod_v1alpha1(&self, pod: &Pod) -> wire::PodResources {
+        let container = |container: &Container| {
+            let of_container = self.of_container(pod, container);
+            let mut devices = of_container.devices;
+            devices.iter_mut().for_each(|device| device.topology = None);
+            wire::ContainerResources { name: of_container.name, devices, ..Default::default() }
+        };
+        wire::PodResources {
+            name: pod.name().to_owned(),
+            namespace: pod.namespace().to_owned(),
+            containers: pod.containers().iter().map(container).collect(),
         }
     }
 
