@@ -174,7 +174,7 @@ impl NodeApi {
             Page::Summary => {
                 let only_cpu_and_memory = query.only_cpu_and_memory();
                 if !only_cpu_and_memory {
-                    self.measure_volumes();
+                    self.measure_volumes().await;
                 }
                 let summary = self.statistics.summary(only_cpu_and_memory).await;
                 let summary = summary.map_err(|error| {
@@ -206,18 +206,19 @@ impl NodeApi {
         }
     }
 
-    fn measure_volumes(&self) {
-        self.statistics.measure_volumes(|| {
+    async fn measure_volumes(&self) {
+        let measuring = self.statistics.measure_volumes(|| {
             let volumes = |pod: &Pod| {
                 self.cluster.as_ref().map(|cluster| cluster.volumes(pod)).unwrap_or_default()
             };
             let pods = self.view.pod_list().items.into_iter();
             pods.map(|pod| (volumes(&pod), pod)).map(|(volumes, pod)| (pod, volumes)).collect()
         });
+        measuring.await;
     }
 
     async fn kubelet_metrics(&self) -> Metrics {
-        self.measure_volumes();
+        self.measure_volumes().await;
         let mut fresh = LastLists::default();
         let lists = ok_or_log(self.cri.list_all(&mut fresh).await).flatten();
         let process = process().await;

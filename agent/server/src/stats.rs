@@ -3,6 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/server/stats/summary.go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent::cri::stats::of_pods;
 use agent::cri::{Code, Cri, CriError, LastLists, Lists};
@@ -28,6 +29,9 @@ use summarizer::RuntimeAnswers;
 pub(crate) use summarizer::{Locations, Summarizer};
 use summary::{Summary, VolumeStats};
 use volumes::PodVolumes;
+
+/// How long a request waits for measurements of volumes, whose file systems or drivers may hang.
+const MEASUREMENT: Duration = Duration::from_secs(5);
 
 /// Collects statistics.
 pub(crate) struct Statistics {
@@ -63,27 +67,43 @@ impl Statistics {
         self.summarize(answers, only_cpu_and_memory).await
     }
 
-    /// Starts to measure the volumes of pods in the background, unless that was done recently. The next summary has the results.
-    pub(crate) fn measure_volumes(&self, pods: impl FnOnce() -> Vec<PodVolumes>) {
+    /// Measures the volumes of pods in the background, unless that was done recently. Waits for the result if the last one is older
+    /// than a kubelet's can be.
+    pub(crate) async fn measure_volumes(&self, pods: impl FnOnce() -> Vec<PodVolumes>) {
         let summarizer = Arc::clone(&self.summarizer);
-        if !summarizer.volumes.begin(Timestamp::now()) {
+        let now = Timestamp::now();
+        let is_outdated = summarizer.volumes.is_outdated(now);
+        if !summarizer.volumes.begin(now) {
             return;
         }
         let pods = pods();
+        let mut requests = Vec::new();
         if let Some(drivers) = &self.drivers {
             for (pod, volumes) in summarizer.volumes.begin_requests(&pods) {
                 let (drivers, summarizer) = (Arc::clone(drivers), Arc::clone(&summarizer));
-                tasks::spawn(async move {
+                requests.push(tasks::spawn(async move {
                     let root_dir = &summarizer.locations.root_dir;
                     let measured = drivers.measure(root_dir, &pod, &volumes).await;
                     summarizer.volumes.finish_request(&pod, measured);
-                });
+                }));
             }
         }
-        tasks::spawn_blocking(move || {
+        let measured = tasks::spawn_blocking(move || {
             let Summarizer { volumes, machine, locations, .. } = summarizer.as_ref();
             volumes.measure(&locations.root_dir, machine.as_ref(), &pods);
         });
+        if !is_outdated {
+            return;
+        }
+        let all = async {
+            // Both fail only if the agent ends.
+            let _ = measured.await;
+            for request in requests {
+                let _ = request.await;
+            }
+        };
+        // The measurement goes on after the limit, and a later request has its result.
+        let _ = tokio::time::timeout(MEASUREMENT, all).await;
     }
 
     /// The durations of CSI calls; `None` if there are no drivers.

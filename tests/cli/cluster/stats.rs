@@ -54,6 +54,8 @@ async fn summary_has_what_the_node_and_its_pods_use() {
         if seen == (200, "done\n".to_owned()) { Ok(()) } else { Err(seen) }
     })
     .await;
+    let first = summary(&served, "").await;
+    assert_eq!(first["pods"][0]["volume"][0]["name"], "data", "{first}");
     let used = |summary: &Value| {
         let pod = &summary["pods"][0];
         let cpu = pod["containers"][0]["cpu"]["usageCoreNanoSeconds"].as_u64();
@@ -278,13 +280,8 @@ async fn local_volume_of_a_claim_is_measured() {
         + "  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]\n";
     joined.create_pod(&manifest);
     joined.wait_for_phase("claims", "Running").await;
-    // Volumes are measured in the background after the first request.
-    let volume = harness::eventually(WAIT_LIMIT, "a volume", async || {
-        let seen = summary(&served, "").await;
-        let volume = seen["pods"][0]["volume"][0].clone();
-        if volume.is_null() { Err(seen) } else { Ok(volume) }
-    })
-    .await;
+    let seen = summary(&served, "").await;
+    let volume = &seen["pods"][0]["volume"][0];
     assert_eq!(volume["name"], "v");
     assert_eq!(volume["pvcRef"], json!({"name": "data", "namespace": "default"}));
     let labels = r#"{namespace="default",persistentvolumeclaim="data"}"#;

@@ -19,6 +19,9 @@ use super::summary::VolumeStats;
 /// The shortest interval between measurements (`volumeStatsAggPeriod`).
 const PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
+/// The greatest age of a kubelet's measurements, which it repeats after one to two periods.
+const MAX_AGE: SignedDuration = SignedDuration::from_mins(2);
+
 /// The latest measurements.
 #[derive(Debug, Default)]
 pub(super) struct Volumes(Mutex<Known>);
@@ -54,6 +57,11 @@ impl Volumes {
         let begins = is_due && !known.is_measuring;
         known.is_measuring |= begins;
         begins
+    }
+
+    /// Whether the last measurement is older than a kubelet's can be, or there is none.
+    pub(super) fn is_outdated(&self, now: Timestamp) -> bool {
+        self.lock().measured_at.is_none_or(|at| now.duration_since(at) > MAX_AGE)
     }
 
     /// Measures all volumes on file systems, pod by pod.
@@ -159,6 +167,8 @@ mod tests {
         assert_eq!(found.from_cluster[0].claim, Some(claim));
         assert!(found.from_cluster[0].fs.capacity_bytes > Some(0));
         let measured_at = measured_at.unwrap();
+        assert!(!volumes.is_outdated(measured_at + SignedDuration::from_mins(2)));
+        assert!(volumes.is_outdated(measured_at + SignedDuration::from_secs(121)));
         assert!(!volumes.begin(measured_at + SignedDuration::from_secs(59)));
         assert!(volumes.begin(measured_at + SignedDuration::from_secs(60)));
     }
