@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::proc;
-use super::summary::{ContainerStats, CpuStats, IoStats, MemoryStats, Time};
+use super::summary::{ContainerStats, CpuStats, IoStats, MemoryStats, SwapStats, Time};
 
 /// Limits from this value on mean unlimited: the kernel's maximum depends on the page size.
 const UNLIMITED: u64 = 1 << 62;
@@ -52,13 +52,15 @@ impl Cgroups {
             let made = directory.metadata().and_then(|metadata| metadata.modified());
             Time(made.ok().and_then(|at| Timestamp::try_from(at).ok()))
         };
-        let (cpu, memory) = if self.is_unified() {
+        let (cpu, memory, swap) = if self.is_unified() {
             let file = |name: &str| read(self.root.join(relative).join(name));
             let (cpu, memory) = (file("cpu.stat"), file("memory.stat"));
             let usage = Usage {
                 nanoseconds: proc::number(&cpu, "usage_usec").and_then(|it| it.checked_mul(1000)),
                 bytes: file("memory.current").trim().parse().ok(),
                 limit: file("memory.max").trim().parse().ok(),
+                swap: file("memory.swap.current").trim().parse().ok(),
+                swap_limit: file("memory.swap.max").trim().parse().ok(),
                 inactive: proc::number(&memory, "inactive_file"),
                 resident: proc::number(&memory, "anon"),
                 faults: proc::number(&memory, "pgfault"),
@@ -66,6 +68,7 @@ impl Cgroups {
             };
             let psi = |name: &str| proc::pressure(&file(name));
             let (mut cpu, mut memory) = usage.stats(now);
+            let swap = usage.swap(now);
             if let Some(cpu) = &mut cpu {
                 cpu.psi = psi("cpu.pressure");
             }
@@ -73,7 +76,12 @@ impl Cgroups {
                 memory.psi = psi("memory.pressure");
             }
             let io = psi("io.pressure").map(|psi| IoStats { time: now.into(), psi: Some(psi) });
-            return either(cpu, memory, io, begin(self.root.join(relative)));
+            let start_time = begin(self.root.join(relative));
+            return either(
+                cpu,
+                memory,
+                ContainerStats { io, swap, start_time, ..ContainerStats::default() },
+            );
         } else {
             let file = |controller: &str, name: &str| {
                 read(self.root.join(controller).join(relative).join(name))
@@ -83,14 +91,18 @@ impl Cgroups {
                 nanoseconds: file("cpuacct", "cpuacct.usage").trim().parse().ok(),
                 bytes: file("memory", "memory.usage_in_bytes").trim().parse().ok(),
                 limit: file("memory", "memory.limit_in_bytes").trim().parse().ok(),
+                swap: proc::number(&memory, "total_swap"),
+                swap_limit: file("memory", "memory.memsw.limit_in_bytes").trim().parse().ok(),
                 inactive: proc::number(&memory, "total_inactive_file"),
                 resident: proc::number(&memory, "total_rss"),
                 faults: proc::number(&memory, "total_pgfault"),
                 major_faults: proc::number(&memory, "total_pgmajfault"),
             };
-            usage.stats(now)
+            let (cpu, memory) = usage.stats(now);
+            (cpu, memory, usage.swap(now))
         };
-        either(cpu, memory, None, begin(self.root.join("memory").join(relative)))
+        let start_time = begin(self.root.join("memory").join(relative));
+        either(cpu, memory, ContainerStats { swap, start_time, ..ContainerStats::default() })
     }
 
     fn is_unified(&self) -> bool {
@@ -101,11 +113,10 @@ impl Cgroups {
 fn either(
     cpu: Option<CpuStats>,
     memory: Option<MemoryStats>,
-    io: Option<IoStats>,
-    start_time: Time,
+    rest: ContainerStats,
 ) -> Option<ContainerStats> {
     let is_known = cpu.is_some() || memory.is_some();
-    is_known.then(|| ContainerStats { cpu, memory, io, start_time, ..ContainerStats::default() })
+    is_known.then(|| ContainerStats { cpu, memory, ..rest })
 }
 
 /// The values of a cgroup's files.
@@ -113,6 +124,9 @@ struct Usage {
     nanoseconds: Option<u64>,
     bytes: Option<u64>,
     limit: Option<u64>,
+    swap: Option<u64>,
+    /// The limit of swap on cgroup v2, and that of memory and swap together on v1; a kubelet does not distinguish them.
+    swap_limit: Option<u64>,
     inactive: Option<u64>,
     resident: Option<u64>,
     faults: Option<u64>,
@@ -140,6 +154,16 @@ impl Usage {
             ..MemoryStats::default()
         });
         (cpu, memory)
+    }
+
+    fn swap(&self, now: Timestamp) -> Option<SwapStats> {
+        let swap = self.swap?;
+        let limit = self.swap_limit.filter(|limit| *limit < UNLIMITED);
+        Some(SwapStats {
+            time: now.into(),
+            swap_available_bytes: limit.map(|limit| limit.saturating_sub(swap)),
+            swap_usage_bytes: Some(swap),
+        })
     }
 }
 
@@ -241,6 +265,8 @@ mod tests {
             ("cgroup/a/cpu.stat", "usage_usec 5\nuser_usec 4\n"),
             ("cgroup/a/memory.current", "1000\n"),
             ("cgroup/a/memory.max", "max\n"),
+            ("cgroup/a/memory.swap.current", "40\n"),
+            ("cgroup/a/memory.swap.max", "max\n"),
             ("cgroup/a/memory.stat", "anon 300\ninactive_file 200\npgfault 7\npgmajfault 1\n"),
             ("cgroup/a/cpu.pressure", pressure),
             ("cgroup/a/memory.pressure", pressure),
@@ -256,7 +282,7 @@ mod tests {
             ("cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n"),
             (
                 "cgroup/memory/a/memory.stat",
-                "rss 1\ntotal_rss 300\ntotal_inactive_file 200\ntotal_pgfault 7\ntotal_pgmajfault 1\n",
+                "rss 1\ntotal_rss 300\ntotal_swap 40\ntotal_inactive_file 200\ntotal_pgfault 7\ntotal_pgmajfault 1\n",
             ),
             ("proc/7/cgroup", "2:memory:/a\n1:cpuacct:/a\n"),
         ];
@@ -276,12 +302,19 @@ mod tests {
             assert_eq!((memory.usage_bytes, memory.working_set_bytes), (Some(1000), Some(800)));
             assert_eq!(memory.available_bytes, None, "without a limit");
             assert_eq!((memory.rss_bytes, memory.page_faults), (Some(300), Some(7)));
+            let swap = stats.swap.unwrap();
+            assert_eq!((swap.swap_usage_bytes, swap.swap_available_bytes), (Some(40), None));
             assert_eq!(cgroups.stats(Path::new("/none"), now), None);
             let limits = ["cgroup/a/memory.max", "cgroup/memory/a/memory.limit_in_bytes"];
             let limit = limits.map(|name| place.path().join(name));
             std::fs::write(limit.iter().find(|file| file.exists()).unwrap(), "3000\n").unwrap();
-            let limited = cgroups.stats(&path, now).unwrap().memory.unwrap();
-            assert_eq!(limited.available_bytes, Some(2200));
+            let swap_limits =
+                ["cgroup/a/memory.swap.max", "cgroup/memory/a/memory.memsw.limit_in_bytes"];
+            std::fs::write(place.path().join(swap_limits[usize::from(!has_pressure)]), "100\n")
+                .unwrap();
+            let limited = cgroups.stats(&path, now).unwrap();
+            assert_eq!(limited.memory.unwrap().available_bytes, Some(2200));
+            assert_eq!(limited.swap.unwrap().swap_available_bytes, Some(60));
             assert_eq!(cgroups.of_process(8), None);
         }
     }
