@@ -114,6 +114,8 @@ pub struct NodeSettings {
     pub provider_id: Option<String>,
     /// Whether a cloud controller sets the node's addresses and removes its initial taint.
     pub external_cloud: bool,
+    /// Whether only that controller knows the addresses: until it sets them, the node has none but its name.
+    pub awaits_addresses: bool,
     /// Whether the agent creates the node's object if it is missing.
     pub registers: bool,
     /// The frequency and content of status updates.
@@ -328,6 +330,7 @@ impl Cluster for ClusterNode {
             taints: self.settings.taints.clone(),
             provider_id: self.settings.provider_id.clone(),
             external_cloud: self.settings.external_cloud,
+            awaits_addresses: self.settings.awaits_addresses,
             registers: self.settings.registers,
             provided_addresses: self.settings.provided_addresses.clone(),
         };

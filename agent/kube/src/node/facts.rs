@@ -34,6 +34,8 @@ pub(crate) struct Registration {
     pub(crate) provider_id: Option<String>,
     /// Whether a cloud controller sets the addresses and removes the node's initial taint.
     pub(crate) external_cloud: bool,
+    /// Whether only the cloud controller knows the addresses.
+    pub(crate) awaits_addresses: bool,
     /// Whether the agent creates the object; otherwise another client does.
     pub(crate) registers: bool,
     /// The node addresses given on the command line.
@@ -74,6 +76,7 @@ impl NodeFacts {
             name: self.registration.name.clone(),
             addresses,
             external_cloud: self.registration.external_cloud,
+            awaits_addresses: self.registration.awaits_addresses,
             server_port: self.server_port,
             machine: Machine::read(Path::new("/")),
             runtime,

@@ -36,6 +36,8 @@ pub(crate) struct Facts {
     pub(crate) addresses: Vec<String>,
     /// Whether a cloud controller sets the addresses, so that the agent leaves them unchanged.
     pub(crate) external_cloud: bool,
+    /// Whether only the cloud controller knows the addresses, because none were given to the agent.
+    pub(crate) awaits_addresses: bool,
     /// The port of the agent's server; `None` without a server.
     pub(crate) server_port: Option<u16>,
     pub(crate) machine: Machine,
@@ -82,6 +84,7 @@ pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
     let hostname = json!({"type": "Hostname", "address": facts.name});
     let is_addressed = before["addresses"].as_array().is_some_and(|all| !all.is_empty());
     if !(facts.external_cloud && is_addressed) {
+        let internal = internal.filter(|_| !facts.awaits_addresses);
         status.insert("addresses".to_owned(), internal.chain([hostname]).collect());
     }
     // The agent keeps extended resources that other clients have set, all of them allocatable.
@@ -477,6 +480,9 @@ mod tests {
         let facts = Facts { external_cloud: true, ..facts() };
         let first = status(&facts, &Value::Null, at(0));
         assert_eq!(first["addresses"][0]["type"], "InternalIP");
+        let facts = Facts { awaits_addresses: true, ..facts };
+        let first = status(&facts, &Value::Null, at(0));
+        assert_eq!(first["addresses"], json!([{"type": "Hostname", "address": "n"}]));
         let theirs = json!({"addresses": [{"type": "ExternalIP", "address": "203.0.113.1"}]});
         assert_eq!(status(&facts, &theirs, at(0))["addresses"], theirs["addresses"]);
     }

@@ -155,6 +155,7 @@ struct FlagSettings {
     node_ip: Vec<IpAddr>,
     node_labels: BTreeMap<String, String>,
     external_cloud: bool,
+    node_ip_is_any: bool,
     lock_file: Option<LockFile>,
     credential_providers: Option<(PathBuf, PathBuf)>,
     dead_containers: (Option<i64>, Option<i64>, Option<std::time::Duration>),
@@ -215,6 +216,7 @@ impl FlagSettings {
                 return Err("--image-credential-provider-config and --image-credential-provider-bin-dir must be given together".to_owned());
             }
         };
+        let node_ip = text("node-ip").unwrap_or_default();
         let number = |name: &str| read(name, text(name), values::int);
         let age = "minimum-container-ttl-duration";
         let min_age = read(age, text(age), values::duration)?;
@@ -230,7 +232,8 @@ impl FlagSettings {
             bootstrap_kubeconfig,
             // Node names are in lower case.
             node_name: text("hostname-override").map(|name| name.trim().to_lowercase()),
-            node_ip: addresses(text("node-ip").as_deref().unwrap_or_default())?,
+            node_ip_is_any: node_ip.trim() == "0.0.0.0",
+            node_ip: addresses(&node_ip)?,
             node_labels: labels,
             external_cloud,
             lock_file,
@@ -256,6 +259,7 @@ impl FlagSettings {
         settings.cluster.bootstrap_kubeconfig = self.bootstrap_kubeconfig;
         settings.cluster.cert_dir = self.cert_dir;
         settings.cluster.external_cloud = self.external_cloud;
+        settings.cluster.node_ip_is_any = self.node_ip_is_any;
         settings.node.node_name = self.node_name;
         settings.node.node_ip = self.node_ip;
         settings.node.node_labels = self.node_labels.into_iter().collect();
@@ -316,6 +320,7 @@ mod tests {
         let labels = [("a", "b"), ("c", "")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(settings.node.node_labels, labels);
         assert!(settings.cluster.external_cloud && settings.adopt_node);
+        assert!(!settings.cluster.node_ip_is_any);
         assert!(settings.lock_file.unwrap().exit_on_contention);
         assert_eq!(settings.dead_containers.maximum_dead_containers, Some(-1));
         let usual = FlagSettings::read(&GivenFlags::new()).unwrap().settings();

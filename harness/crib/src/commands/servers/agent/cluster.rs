@@ -43,6 +43,9 @@ pub(crate) struct ClusterArgs {
     /// Whether a cloud controller manager sets the node's addresses and makes it schedulable.
     #[arg(skip)]
     pub(crate) external_cloud: bool,
+    /// Whether --node-ip is 0.0.0.0, the address of the default route.
+    #[arg(skip)]
+    pub(crate) node_ip_is_any: bool,
 }
 
 /// The value of --service-proxy.
@@ -169,6 +172,8 @@ impl ClusterArgs {
             certificates,
             provider_id: file.provider_id.clone(),
             external_cloud: self.external_cloud,
+            // pkg/kubelet/nodestatus/setters.go NodeAddress.
+            awaits_addresses: self.external_cloud && provided.is_empty() && !self.node_ip_is_any,
             registers: file.register_node.unwrap_or(true),
             status,
             provided_addresses: provided.iter().map(IpAddr::to_string).collect(),
