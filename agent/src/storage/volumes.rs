@@ -269,6 +269,7 @@ impl PodDirs {
                     ..HostVolume::default()
                 }));
             }
+            directory::check_medium(empty)?;
             let path = directory::prepare_empty_dir(&self.pod, &volume.name, group::of_pod(pod)?)?;
             Ok(Found::Host(own_volume(path, false)))
         } else if let Some(source) = &volume.host_path {

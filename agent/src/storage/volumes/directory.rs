@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::HostPathVolumeSource;
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource};
 
 use super::error::{VolumeError, failed};
 use super::group;
@@ -33,6 +33,17 @@ const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 /// The volume's directory in that of its pod.
 pub(super) fn empty_dir(pod: &Path, name: &str) -> PathBuf {
     pod.join("volumes").join(EMPTY_DIR).join(name)
+}
+
+/// Checks that a volume that is not in memory is on the node's disk: another medium must not silently become the disk.
+pub(super) fn check_medium(source: &EmptyDirVolumeSource) -> Result<(), VolumeError> {
+    match source.medium.as_deref().unwrap_or_default() {
+        "" => Ok(()),
+        medium if medium == "HugePages" || medium.starts_with("HugePages-") => {
+            Err(VolumeError::HugePages)
+        }
+        medium => Err(VolumeError::UnknownMedium { medium: medium.to_owned() }),
+    }
 }
 
 /// Creates the directory of a volume, once. Like a kubelet, it records in the same place that the volume is ready: before, the

@@ -50,6 +50,15 @@ pub(crate) enum VolumeError {
         "this runtime cannot keep an emptyDir in memory (medium Memory), and the agent has no tmpfs that the pod can mount: leave medium out, or use crib runtime"
     )]
     Memory,
+    /// The agent does not mount huge pages.
+    #[error("volumes of huge pages are not supported: use medium Memory, or leave it out")]
+    HugePages,
+    /// The medium of an emptyDir is unknown.
+    #[error("unknown storage medium {medium:?}")]
+    UnknownMedium {
+        /// The medium.
+        medium: String,
+    },
     /// `fsGroup` is not a valid group id.
     #[error("fsGroup {group} is not the id of a group")]
     Group {
@@ -156,6 +165,8 @@ impl VolumeError {
             | Self::Group { .. }
             | Self::UnmappedId { .. }
             | Self::Memory
+            | Self::HugePages
+            | Self::UnknownMedium { .. }
             | Self::NoDrivers
             | Self::Unsupported => true,
             Self::Content(error) => error.is_of_manifest(),

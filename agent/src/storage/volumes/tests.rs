@@ -400,3 +400,17 @@ fn volume_in_memory_needs_runtime_support() {
     assert!(error.is_of_manifest());
     assert!(error.to_string().ends_with("leave medium out, or use crib runtime"));
 }
+
+/// Kubernetes 1.36, pkg/volume/emptydir/empty_dir.go SetUpAt.
+#[rstest]
+#[case("HugePages", "volumes of huge pages are not supported")]
+#[case("HugePages-2Mi", "volumes of huge pages are not supported")]
+#[case("memory", "unknown storage medium \"memory\"")]
+fn other_medium_is_not_the_disk(#[case] medium: &str, #[case] expected: &str) {
+    let root = tempfile::tempdir().unwrap();
+    let pod = pod(json!([{"name": "v", "emptyDir": {"medium": medium}}]));
+    let prepared = prepare(&dirs(root.path()), &pod);
+    let error = prepared.failed[0].source.to_string();
+    assert!(error.starts_with(expected), "{error}");
+    assert!(prepared.volumes.is_empty());
+}
