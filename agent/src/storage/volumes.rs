@@ -4,6 +4,7 @@
 //! blocking thread.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -311,8 +312,8 @@ impl PodDirs {
     /// memory.
     /// Unreadable files count as unused.
     pub(crate) fn usage(&self, pod: &Pod, in_memory: &InMemory) -> LocalUsage {
-        let used = |path: &Path| {
-            usage::of_tree(path).unwrap_or_else(|error| {
+        let known = |path: &Path, used: io::Result<u64>| {
+            used.unwrap_or_else(|error| {
                 tracing::debug!(path = %path.display(), %error, "failed to measure directory");
                 0
             })
@@ -329,12 +330,14 @@ impl PodDirs {
                 (None, Some(_)) => directory::empty_dir(&self.pod, &volume.name),
                 (None, None) => return None,
             };
-            Some((volume.name.clone(), used(&path)))
+            let used = usage::of_volume(&path).map(|used| used.map_or(0, |(bytes, _)| bytes));
+            Some((volume.name.clone(), known(&path, used)))
         });
         let containers = pod.all_containers().map(|(_, container)| {
             let name = container.name.clone();
-            let logs = used(&self.logs.join(&name));
-            (name, logs)
+            let logs = self.logs.join(&name);
+            let used = known(&logs, usage::of_tree(&logs));
+            (name, used)
         });
         LocalUsage {
             volumes: volumes.collect(),

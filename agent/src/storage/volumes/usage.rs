@@ -34,12 +34,28 @@ impl Visitor for Sum {
             || stat.st_nlink < 2
             || self.linked.insert((stat.st_dev, stat.st_ino));
         if counts {
-            let blocks = u64::try_from(stat.st_blocks).unwrap_or_default();
-            self.inodes += 1;
-            self.bytes = self.bytes.saturating_add(blocks.saturating_mul(BLOCK));
+            self.add(u64::try_from(stat.st_blocks).unwrap_or_default());
         }
         Ok(())
     }
+}
+
+impl Sum {
+    /// Adds a file or directory of this many blocks.
+    fn add(&mut self, blocks: u64) {
+        self.inodes += 1;
+        self.bytes = self.bytes.saturating_add(blocks.saturating_mul(BLOCK));
+    }
+}
+
+/// The disk usage of a volume in bytes and inodes, which includes its directory (pkg/volume/util/fs/fs.go DiskUsage); `None` if
+/// there is no such directory.
+pub(crate) fn of_volume(path: &Path) -> io::Result<Option<(u64, u64)>> {
+    let Some(mut sum) = sum(path)? else {
+        return Ok(None);
+    };
+    sum.add(fs::symlink_metadata(path)?.blocks());
+    Ok(Some((sum.bytes, sum.inodes)))
 }
 
 /// The disk usage of a directory's content in bytes; 0 if there is no such directory. Other mounts are ignored.
@@ -112,7 +128,7 @@ pub fn of_volumes(root_dir: &Path, pod: &Pod) -> Vec<VolumeUsage> {
             (None, None) => Vec::new(),
         };
         paths.into_iter().find_map(|(on_disk, path)| {
-            let Sum { bytes, inodes, .. } = sum(&path).ok().flatten()?;
+            let (bytes, inodes) = of_volume(&path).ok().flatten()?;
             let (name, ephemeral) = (volume.name.clone(), is_ephemeral(volume));
             Some(VolumeUsage { name, on_disk, ephemeral, bytes, inodes })
         })
@@ -189,7 +205,7 @@ mod tests {
             .map(|one| (one.name.as_str(), one.on_disk, one.ephemeral, one.inodes))
             .collect();
         let expected =
-            [("data", true, true, 1), ("memory", false, false, 0), ("login", false, false, 1)];
+            [("data", true, true, 2), ("memory", false, false, 1), ("login", false, false, 2)];
         assert_eq!(names, expected);
         assert!(found[0].bytes >= 1 << 20, "{found:?}");
     }
