@@ -341,8 +341,9 @@ impl PodDirs {
         });
         LocalUsage {
             volumes: volumes.collect(),
-            containers: containers.collect(),
+            logs: containers.collect(),
             own_files: of_own_files(&self.etc_hosts(), &self.logs).0,
+            ..LocalUsage::default()
         }
     }
 

@@ -1,5 +1,6 @@
 //! Measures the local storage of a pod with limits, and evicts the pod if it exceeds them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Storage {
     next: Option<Timestamp>,
+    /// Whether images are on another file system than the node's own files, once known.
+    has_image_fs: Option<bool>,
 }
 
 impl Storage {
@@ -42,7 +45,8 @@ impl Worker {
             return false;
         }
         self.storage.next = Some(after(now, PERIOD));
-        let usage = self.storage_usage(pod, observed).await;
+        let mut usage = self.storage_usage(pod, observed).await;
+        usage.has_image_fs = self.has_image_fs().await;
         let Some((signal, message)) = local_storage::exceeded(pod, &usage) else {
             return false;
         };
@@ -57,12 +61,30 @@ impl Worker {
         let mut usage = blocking(move || dirs.usage(&of, &shared.in_memory)).await;
         for seen in &observed.containers {
             match self.shared.cri.writable_layer(&seen.id).await {
-                Ok(used) => *usage.containers.entry(seen.name.clone()).or_default() += used,
+                Ok(used) => *usage.layers.entry(seen.name.clone()).or_default() += used,
                 Err(error) => {
                     tracing::debug!(pod = %pod.full_name(), container = %seen.id, %error, "failed to measure container");
                 }
             }
         }
         usage
+    }
+
+    /// Whether images are on another file system than the node's own files; false while the runtime or the machine does not tell.
+    async fn has_image_fs(&mut self) -> bool {
+        if let Some(known) = self.storage.has_image_fs {
+            return known;
+        }
+        let images = self.shared.cri.image_fs_info().await.ok();
+        let Some(images) = images.and_then(|all| all.into_iter().next()) else {
+            return false;
+        };
+        let shared = Arc::clone(&self.shared);
+        let differs = blocking(move || {
+            let device = |path: &Path| shared.machine.file_system(path).ok().map(|fs| fs.device);
+            Some(device(Path::new(&images.mountpoint))? != device(&shared.config.root_dir)?)
+        });
+        self.storage.has_image_fs = differs.await;
+        self.storage.has_image_fs.unwrap_or_default()
     }
 }

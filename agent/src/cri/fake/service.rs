@@ -389,7 +389,10 @@ impl Cri for FakeCri {
 
     async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError> {
         self.called("ContainerStats", &self.about(id))?;
-        Ok(0)
+        let inner = self.lock();
+        let container = inner.containers.get(id);
+        let image = container.map(|it| it.spec.image.image.trim_end_matches(":latest"));
+        Ok(image.and_then(|image| inner.usage.get(image)).map_or(0, |usage| usage.layer))
     }
 
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError> {

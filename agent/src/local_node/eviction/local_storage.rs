@@ -18,8 +18,13 @@ const CRITICAL: i32 = 2_000_000_000;
 pub(crate) struct LocalUsage {
     /// Its volumes in the agent's directory, by name.
     pub(crate) volumes: Map<String, u64>,
-    /// Logs and writable layers of its containers, by name.
-    pub(crate) containers: Map<String, u64>,
+    /// Logs of its containers, by name.
+    pub(crate) logs: Map<String, u64>,
+    /// Writable layers of its containers, by name.
+    pub(crate) layers: Map<String, u64>,
+    /// Whether images and writable layers are on another file system than the node's own files: then limits of containers are for
+    /// logs alone.
+    pub(crate) has_image_fs: bool,
     /// Its hosts file, and logs of the pod as a whole.
     pub(crate) own_files: u64,
 }
@@ -81,7 +86,8 @@ fn of_pod(pod: &Pod, usage: &LocalUsage) -> Option<String> {
     let limit = limits.get(STORAGE)?;
     let volumes = pod.spec().volumes.iter().flatten().filter(|volume| is_ephemeral(volume));
     let volumes = volumes.filter_map(|volume| usage.volumes.get(&volume.name));
-    let total: u64 = volumes.chain(usage.containers.values()).chain([&usage.own_files]).sum();
+    let containers = usage.logs.values().chain(usage.layers.values());
+    let total: u64 = volumes.chain(containers).chain([&usage.own_files]).sum();
     is_over(total, limit).then(|| {
         format!(
             "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",
@@ -96,8 +102,9 @@ fn of_containers(pod: &Pod, usage: &LocalUsage) -> Option<String> {
             .of(container.resources.as_ref())?
             .get(STORAGE)
             .filter(|limit| !amount(limit).is_zero())?;
-        let used = *usage.containers.get(&container.name)?;
-        is_over(used, limit).then(|| {
+        let logs = usage.logs.get(&container.name);
+        let layer = usage.layers.get(&container.name).filter(|_| !usage.has_image_fs);
+        is_over(logs.into_iter().chain(layer).sum(), limit).then(|| {
             format!(
                 "Container {} exceeded its local ephemeral storage limit \"{}\". ",
                 container.name,
@@ -133,8 +140,8 @@ mod tests {
     fn usage(v: u64, w: u64, a: u64, b: u64) -> LocalUsage {
         let named =
             |pairs: [(&str, u64); 2]| pairs.map(|(name, used)| (name.to_owned(), used * MI)).into();
-        let (volumes, containers) = (named([("v", v), ("w", w)]), named([("a", a), ("b", b)]));
-        LocalUsage { volumes, containers, own_files: 0 }
+        let (volumes, layers) = (named([("v", v), ("w", w)]), named([("a", a), ("b", b)]));
+        LocalUsage { volumes, layers, ..LocalUsage::default() }
     }
 
     #[rstest]

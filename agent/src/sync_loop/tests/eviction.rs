@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::cri::fake::ContainerUsage;
 use crate::local_node::kubelet_config::tests::config;
-use crate::machine::ProcessIds;
 use crate::machine::fake::{Numbers, disk, memory};
+use crate::machine::{FileSystem, ProcessIds};
 use crate::{Event, EventObjectKind};
 
 const MI: u64 = 1 << 20;
@@ -413,4 +413,37 @@ async fn agent_without_thresholds_evicts_no_pod() {
     scene.sleep(100).await;
     assert_eq!(scene.phases(&["u1"]), ["Running"]);
     assert_eq!(scene.fake.count("ListPodSandboxStats"), 0);
+}
+
+/// Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go containerEphemeralStorageLimitEviction.
+#[rstest]
+#[case::with_the_nodes_files(None, true)]
+#[case::own_file_system(Some(disk(2, 50)), false)]
+#[tokio::test(start_paused = true)]
+async fn writable_layer_exceeds_a_containers_limit_beside_the_nodes_files(
+    #[case] images: Option<FileSystem>,
+    #[case] is_evicted: bool,
+) {
+    let scene = scene("evictionHard: {}");
+    scene.machine.set(|numbers| {
+        numbers.others =
+            images.map(|images| (PathBuf::from("/images"), images)).into_iter().collect();
+    });
+    let limited = |name: &str, limit: &str| {
+        container_with(name, "one", "resources", json!({"limits": {"ephemeral-storage": limit}}))
+    };
+    scene
+        .run_all(&[pod_with(
+            "u1",
+            json!({"containers": [limited("a", "5Mi"), limited("b", "90Mi")]}),
+        )])
+        .await;
+    if is_evicted {
+        scene.until_finished("u1").await;
+        let message = scene.report("u1").status.message.clone().unwrap_or_default();
+        assert_eq!(message, "Container a exceeded its local ephemeral storage limit \"5Mi\". ");
+    } else {
+        scene.sleep(60).await;
+        assert_eq!(scene.phases(&["u1"]), ["Running"]);
+    }
 }
