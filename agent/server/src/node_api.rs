@@ -243,7 +243,6 @@ impl NodeApi {
         work::add_measured(&mut metrics, &measured);
         counts::add(&mut metrics, &measured);
         kubelet::add_provider_runs(&mut metrics, &measured.provider_runs);
-        counts::add_sandboxes(&mut metrics, &operations);
         counts::add_managers(&mut metrics, &self.view.manager_metrics());
         if let Some(measures) = self.view.claim_measures() {
             claims::add(&mut metrics, &measures);

@@ -1,5 +1,7 @@
 //! Prepares a pod for its containers: volumes, the sandbox, the hosts file.
 
+use std::time::Instant;
+
 use compact::Map;
 
 use super::{
@@ -192,11 +194,14 @@ impl Job {
         if is_own {
             self.shared.measures.count(Counted::UserNamespacePod);
         }
+        let began = Instant::now();
         let created = tokio::select! {
             biased;
             () = self.terminating.cancelled() => return Ok(None),
             created = self.shared.cri.run_sandbox(&spec) => created,
         };
+        let (handler, failed) = (&spec.runtime_handler, created.is_err());
+        self.shared.measures.record_sandbox_start(handler, failed, began.elapsed());
         if is_own && created.is_err() {
             self.shared.measures.count(Counted::UserNamespacePodFailed);
         }

@@ -178,12 +178,12 @@ pub struct OrphanedDirs {
     pub left: usize,
 }
 
-/// The runs of an image credential provider.
+/// The runs of an image credential provider, or starts of sandboxes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ProviderRuns {
+pub struct Runs {
     /// How long they took.
     pub durations: Histogram,
-    /// How many failed: the program did not run, was too slow, or ended with an error.
+    /// How many failed.
     pub errors: u64,
 }
 
@@ -225,8 +225,10 @@ pub struct Measured {
     pub orphaned_dirs: OrphanedDirs,
     /// The numbers of containers of pods.
     pub containers: Histogram,
+    /// The starts of sandboxes, by the runtime's handler.
+    pub sandbox_starts: Map<String, Runs>,
     /// The runs of image credential providers, by provider.
-    pub provider_runs: Map<String, ProviderRuns>,
+    pub provider_runs: Map<String, Runs>,
     /// The counted events.
     pub counts: Map<Counted, u64>,
 }
@@ -250,6 +252,7 @@ impl Default for Measured {
             protected_memory: None,
             orphaned_dirs: OrphanedDirs::default(),
             containers: Histogram::new(CONTAINERS_BOUNDS),
+            sandbox_starts: Map::new(),
             provider_runs: Map::new(),
             counts: Map::new(),
         }
@@ -313,14 +316,14 @@ impl Measures {
         observe(&mut self.lock().pulls, size_name(bytes), PULL_BOUNDS, took);
     }
 
-    /// Counts a run of an image credential provider.
+    /// Counts a run of an image credential provider. A response that cannot be read is not a failure of the run.
     pub(crate) fn record_provider_run(&self, provider: &str, failed: bool, took: Duration) {
-        let mut measured = self.lock();
-        let runs = measured.provider_runs.entry(provider.to_owned()).or_insert_with(|| {
-            ProviderRuns { durations: Histogram::new(DEFAULT_BOUNDS), errors: 0 }
-        });
-        runs.durations.observe(took.as_secs_f64());
-        runs.errors += u64::from(failed);
+        record_run(&mut self.lock().provider_runs, provider, failed, took);
+    }
+
+    /// Counts the start of a sandbox.
+    pub(crate) fn record_sandbox_start(&self, handler: &str, failed: bool, took: Duration) {
+        record_run(&mut self.lock().sandbox_starts, handler, failed, took);
     }
 
     /// Counts a change of a cgroup.
@@ -397,6 +400,13 @@ impl Measures {
 fn observe<K: Ord>(all: &mut Map<K, Histogram>, kind: K, bounds: &'static [f64], took: Duration) {
     let durations = all.entry(kind).or_insert_with(|| Histogram::new(bounds));
     durations.observe(took.as_secs_f64());
+}
+
+fn record_run(all: &mut Map<String, Runs>, name: &str, failed: bool, took: Duration) {
+    let none = || Runs { durations: Histogram::new(DEFAULT_BOUNDS), errors: 0 };
+    let runs = all.entry(name.to_owned()).or_insert_with(none);
+    runs.durations.observe(took.as_secs_f64());
+    runs.errors += u64::from(failed);
 }
 
 #[cfg(test)]

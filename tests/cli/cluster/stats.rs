@@ -207,6 +207,7 @@ async fn metrics_have_the_names_and_times_of_a_kubelet() {
     }
     for name in [
         r#"kubelet_runtime_operations_total{operation_type="run_podsandbox"}"#,
+        r#"kubelet_run_podsandbox_duration_seconds_count{runtime_handler=""}"#,
         r#"kubelet_runtime_operations_duration_seconds_count{operation_type="start_container"}"#,
         r#"kubelet_pod_worker_duration_seconds_count{operation_type="create"}"#,
         "kubelet_started_pods_total",

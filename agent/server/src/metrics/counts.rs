@@ -2,7 +2,6 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go; pkg/kubelet/kubelet.go recordAdmissionRejection.
 
-use agent::cri::Operation;
 use agent::managers::{ManagerMetric, ManagerValue};
 use agent::reporting::measures::{Counted, Measured};
 use agent::reporting::report::Reports;
@@ -250,15 +249,12 @@ pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
     for (size, durations) in &measured.pulls {
         metrics.add_histogram(&PULLS, &[("image_size_in_bytes", size)], durations);
     }
-}
-
-/// Adds the sandbox starts. crib does not count calls by runtime handler.
-pub(crate) fn add_sandboxes(metrics: &mut Metrics, operations: &Map<&'static str, Operation>) {
-    let Some(run) = operations.get("run_podsandbox") else { return };
-    let labels = [("runtime_handler", "")];
-    metrics.add_histogram(&SANDBOXES, &labels, &run.durations);
-    if run.errors > 0 {
-        metrics.add(&SANDBOX_ERRORS, &labels, run.errors as f64);
+    for (handler, starts) in &measured.sandbox_starts {
+        let labels = [("runtime_handler", handler.as_str())];
+        metrics.add_histogram(&SANDBOXES, &labels, &starts.durations);
+        if starts.errors > 0 {
+            metrics.add(&SANDBOX_ERRORS, &labels, starts.errors as f64);
+        }
     }
 }
 
@@ -322,7 +318,7 @@ mod tests {
 
     use agent::PodReport;
     use agent::histogram::{DEFAULT_BOUNDS, Histogram};
-    use agent::reporting::measures::EnsuredImage;
+    use agent::reporting::measures::{EnsuredImage, Runs};
     use rstest::rstest;
     use serde_json::json;
 
@@ -466,11 +462,16 @@ mod tests {
         pulls.observe(2.0);
         measured.pulls.insert("0-10MB", pulls);
         measured.containers.observe(3.0);
+        let mut durations = Histogram::new(DEFAULT_BOUNDS);
+        durations.observe(0.5);
+        measured.sandbox_starts.insert("gvisor".to_owned(), Runs { durations, errors: 1 });
         let lines = lines(|metrics| add(metrics, &measured));
         for line in [
             r#"kubelet_terminated_containers_total{container_type="container",exit_code="137",reason="OOMKilled"} 2"#,
             r#"kubelet_preemptions{preemption_signal="cpu"} 1"#,
             "kubelet_containers_per_pod_count_sum 3",
+            r#"kubelet_run_podsandbox_duration_seconds_sum{runtime_handler="gvisor"} 0.5"#,
+            r#"kubelet_run_podsandbox_errors_total{runtime_handler="gvisor"} 1"#,
             r#"kubelet_started_containers_total{container_type="init_container"} 3"#,
             r#"kubelet_started_containers_errors_total{code="ErrImagePull",container_type="container"} 1"#,
             r#"kubelet_evictions{eviction_signal="memory.available"} 2"#,

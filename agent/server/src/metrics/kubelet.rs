@@ -8,7 +8,7 @@ use agent::checks::probe::counts::{ProbeCount, ProbeName};
 use agent::cri::{ListedState, Lists};
 use agent::local_node::kubelet_config::GateState;
 use agent::local_node::shutdown::ShutdownTimes;
-use agent::reporting::measures::ProviderRuns;
+use agent::reporting::measures::Runs;
 use compact::Map;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -238,7 +238,7 @@ pub(crate) fn add_logs(metrics: &mut Metrics, logs: &[LogUsage]) {
 }
 
 /// Adds the runs of image credential providers.
-pub(crate) fn add_provider_runs(metrics: &mut Metrics, all: &Map<String, ProviderRuns>) {
+pub(crate) fn add_provider_runs(metrics: &mut Metrics, all: &Map<String, Runs>) {
     for (provider, runs) in all {
         let labels = [("plugin_name", provider.as_str())];
         metrics.add_histogram(&PROVIDER_DURATION, &labels, &runs.durations);
@@ -389,7 +389,7 @@ mod tests {
     fn provider_runs_have_the_labels_of_a_kubelet() {
         let mut durations = Histogram::new(DEFAULT_BOUNDS);
         durations.observe(2.0);
-        let runs = |errors| ProviderRuns { durations: durations.clone(), errors };
+        let runs = |errors| Runs { durations: durations.clone(), errors };
         let all = [("a".to_owned(), runs(0)), ("b".to_owned(), runs(1))].into();
         let mut metrics = Metrics::default();
         add_provider_runs(&mut metrics, &all);
