@@ -20,11 +20,22 @@ const SET_GROUP: u32 = 0o2000;
 /// # Errors
 /// The kernel's error.
 pub fn give_to_group(path: &Path, group: u32, readonly: bool) -> io::Result<()> {
-    let mut giver = GroupVisitor { group: Gid::from_raw(group), readonly };
-    walk(open(path)?, Mounts::Stay, &mut giver)?;
-    let top = openat(CWD, path, FLAGS, Mode::empty())?;
-    giver.give(&top, &fstat(&top)?)?;
-    Ok(())
+    GroupVisitor::new(group, readonly, false).give_tree(path)
+}
+
+/// Like [`give_to_group`], but leaves files as they are whose group or mode the file system does not change. Returns the first of
+/// these errors.
+///
+/// # Errors
+/// EINVAL if the group is not in the user namespace; the kernel's error if the tree cannot be read.
+pub fn give_to_group_if_possible(
+    path: &Path,
+    group: u32,
+    readonly: bool,
+) -> io::Result<Option<Errno>> {
+    let mut giver = GroupVisitor::new(group, readonly, true);
+    giver.give_tree(path)?;
+    Ok(giver.refused)
 }
 
 /// Whether the directory at `path` belongs to the group, with the permissions that [`give_to_group`] sets.
@@ -42,12 +53,37 @@ const FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC
 struct GroupVisitor {
     group: Gid,
     readonly: bool,
+    /// Whether a file that cannot be changed is left as it is.
+    tolerates: bool,
+    /// The first error that was tolerated.
+    refused: Option<Errno>,
 }
 
 impl GroupVisitor {
+    fn new(group: u32, readonly: bool, tolerates: bool) -> Self {
+        Self { group: Gid::from_raw(group), readonly, tolerates, refused: None }
+    }
+
+    fn give_tree(&mut self, path: &Path) -> io::Result<()> {
+        walk(open(path)?, Mounts::Stay, self)?;
+        let top = openat(CWD, path, FLAGS, Mode::empty())?;
+        self.give(&top, &fstat(&top)?)?;
+        Ok(())
+    }
+
+    fn tolerated(&mut self, changed: Result<(), Errno>) -> Result<(), Errno> {
+        match changed {
+            Err(errno) if self.tolerates && errno != Errno::INVAL => {
+                self.refused.get_or_insert(errno);
+                Ok(())
+            }
+            changed => changed,
+        }
+    }
+
     /// Changes the open file, without looking up its name again.
-    fn give(&self, file: &OwnedFd, stat: &Stat) -> Result<(), Errno> {
-        chownat(file, c"", None, Some(self.group), AtFlags::EMPTY_PATH)?;
+    fn give(&mut self, file: &OwnedFd, stat: &Stat) -> Result<(), Errno> {
+        self.tolerated(chownat(file, c"", None, Some(self.group), AtFlags::EMPTY_PATH))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Symlink {
             return Ok(());
@@ -55,11 +91,12 @@ impl GroupVisitor {
         let mode = stat.st_mode & 0o7777;
         let mode = mode | added_mode(kind == FileType::Directory, self.readonly);
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        let changed = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        self.tolerated(changed)
     }
 
-    fn give_name(&self, parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    fn give_name(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
         let file = match openat(parent, name, FLAGS, Mode::empty()) {
             // It was removed meanwhile.
             Err(Errno::NOENT) => return Ok(()),
@@ -119,6 +156,20 @@ mod tests {
         give_to_group(&volume, group, false).unwrap();
         assert_eq!((mode(""), mode("d"), mode("d/f")), (0o2770, 0o2775, 0o660));
         assert!(is_of_group(&volume, group, false).unwrap());
+    }
+
+    #[test]
+    fn group_that_cannot_be_set_leaves_modes_to_change() {
+        let root = tempfile::tempdir().unwrap();
+        let volume = root.path().join("v");
+        fs::create_dir(&volume).unwrap();
+        fs::write(volume.join("f"), "").unwrap();
+        fs::set_permissions(volume.join("f"), fs::Permissions::from_mode(0o600)).unwrap();
+        let refused = give_to_group_if_possible(&volume, 4242, false).unwrap();
+        let found = volume.join("f").metadata().unwrap();
+        // Only root may give files to any group.
+        let expected = (found.gid() != 4242).then_some(Errno::PERM);
+        assert_eq!((refused, found.mode() & 0o777), (expected, 0o660));
     }
 
     #[test]

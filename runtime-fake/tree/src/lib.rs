@@ -29,7 +29,7 @@ use rustix::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::path::Arg;
 
-pub use group::{give_to_group, is_of_group};
+pub use group::{give_to_group, give_to_group_if_possible, is_of_group};
 pub use remove::{RemoveError, remove, remove_at};
 pub use scoped::{open_scoped, try_open_scoped};
 pub use space::{FsUsage, Space, space, usage};

@@ -258,7 +258,7 @@ fn mount(
 ) -> Result<Found, VolumeError> {
     match bound {
         BoundTo::Directory(host_path) => {
-            give_to_group(pod, &host_path, readonly)?;
+            give_by_policy(pod, &host_path, readonly, group::give)?;
             Ok(Found::Host(HostVolume {
                 host_path,
                 readonly,
@@ -323,8 +323,17 @@ fn local_of_type(
     }
 }
 
-/// Gives a persistent volume to the pod's group, according to the pod's policy.
+/// Gives a volume of another system to the pod's group, according to the pod's policy.
 pub(super) fn give_to_group(pod: &Pod, path: &Path, readonly: bool) -> Result<(), VolumeError> {
+    give_by_policy(pod, path, readonly, group::give_if_possible)
+}
+
+fn give_by_policy(
+    pod: &Pod,
+    path: &Path,
+    readonly: bool,
+    give: fn(&Path, u32, bool) -> Result<(), VolumeError>,
+) -> Result<(), VolumeError> {
     let Some(group) = group::of_pod(pod)? else {
         return Ok(());
     };
@@ -336,7 +345,7 @@ pub(super) fn give_to_group(pod: &Pod, path: &Path, readonly: bool) -> Result<()
     {
         return Ok(());
     }
-    group::give(path, group, readonly)
+    give(path, group, readonly)
 }
 
 #[cfg(test)]

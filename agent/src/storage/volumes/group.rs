@@ -20,6 +20,17 @@ pub(super) fn give(path: &Path, group: u32, readonly: bool) -> Result<(), Volume
         .map_err(|error| not_given(error, Some(("fsGroup", group)), "set the group of", path))
 }
 
+/// Gives a volume that the agent does not create to a group. As in a kubelet, files that its file system does not give stay as they
+/// are (Kubernetes 1.36, pkg/volume/volume_linux.go changeFilePermission).
+pub(super) fn give_if_possible(path: &Path, group: u32, readonly: bool) -> Result<(), VolumeError> {
+    let refused = file_tree::give_to_group_if_possible(path, group, readonly)
+        .map_err(|error| not_given(error, Some(("fsGroup", group)), "set the group of", path))?;
+    if let Some(error) = refused {
+        tracing::warn!(path = %path.display(), group, %error, "failed to give some files of a volume to its group");
+    }
+    Ok(())
+}
+
 /// The error of giving a volume to the id in a field.
 pub(super) fn not_given(
     error: io::Error,
