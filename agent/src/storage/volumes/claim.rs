@@ -284,7 +284,9 @@ fn mount(
                 (None, Some(source)) if is_device => (local_device(&source.path)?, false),
                 (None, Some(source)) => {
                     let path = local(&source.path)?;
-                    give_to_group(pod, &path, readonly)?;
+                    if !readonly {
+                        give_to_group(pod, &path, false)?;
+                    }
                     (path, true)
                 }
                 (None, None) => return Err(VolumeError::Unsupported),

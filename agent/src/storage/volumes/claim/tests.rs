@@ -180,6 +180,26 @@ fn fs_group_is_set_by_the_change_policy() {
     assert_eq!(mode(), 0o600, "the root has the group already");
 }
 
+/// Kubernetes 1.36, pkg/volume/local/local.go SetUpAt.
+#[test]
+fn read_only_local_volume_keeps_its_group_and_modes() {
+    let mut fixture = Fixture::new();
+    fixture.add_claim("data", json!({}));
+    let path = fixture.root.path().join("disk");
+    fs::create_dir(&path).unwrap();
+    super::super::set_mode(&path, 0o700).unwrap();
+    let disk = fixtures::volume("disk", &json!({"local": {"path": path}}));
+    fixture.objects.insert_persistent_volume(*disk);
+    let group = json!({"fsGroup": fs::metadata(&path).unwrap().gid()});
+    let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
+    let mut source = volumes();
+    source[0]["persistentVolumeClaim"]["readOnly"] = json!(true);
+    fixture.prepare(&pod(group.clone(), source)).unwrap();
+    assert_eq!(mode(), 0o700);
+    fixture.prepare(&pod(group, volumes())).unwrap();
+    assert_eq!(mode(), 0o2770);
+}
+
 #[test]
 fn claim_for_one_pod_is_free_when_the_pod_has_ended() {
     let mut fixture = Fixture::new();
