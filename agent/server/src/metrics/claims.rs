@@ -8,11 +8,11 @@ use super::text::{Description, Metrics, gauge, histogram};
 
 const OPERATIONS: Description<'_> = histogram(
     "dra_operations_duration_seconds",
-    "[ALPHA] Seconds that it took to have the ResourceClaims of a pod prepared or undone, by the operation and whether it failed",
+    "[ALPHA] Latency histogram in seconds for the duration of handling all ResourceClaims referenced by a pod when the pod starts or stops. Identified by the name of the operation (PrepareResources or UnprepareResources) and separated by the success of the operation. The number of failed operations is provided through the histogram's overall count.",
 );
 const CALLS: Description<'_> = histogram(
     "dra_grpc_operations_duration_seconds",
-    "[ALPHA] Seconds that calls of DRA drivers took, by the driver, the method and the code of the response",
+    "[ALPHA] Duration in seconds of the DRA gRPC operations",
 );
 const IN_USE: Description<'_> = gauge(
     "dra_resource_claims_in_use",

@@ -14,26 +14,26 @@ use super::resizes;
 use super::text::{Description, Metrics, counter, gauge, histogram};
 
 const STARTED: Description<'_> =
-    counter("kubelet_started_containers_total", "[ALPHA] Containers that were started");
+    counter("kubelet_started_containers_total", "[ALPHA] Cumulative number of containers started");
 const NOT_STARTED: Description<'_> = counter(
     "kubelet_started_containers_errors_total",
-    "[ALPHA] Starts of containers that failed, by the reason",
+    "[ALPHA] Cumulative number of errors when starting containers",
 );
 const TERMINATED: Description<'_> = counter(
     "kubelet_terminated_containers_total",
-    "[ALPHA] Containers that have ended, by exit code and reason",
+    "[ALPHA] Cumulative number of container terminations.",
 );
 const CONTAINERS: Description<'_> =
-    histogram("kubelet_containers_per_pod_count", "[ALPHA] How many containers pods have");
+    histogram("kubelet_containers_per_pod_count", "[ALPHA] The number of containers per pod.");
 const PREEMPTED: Description<'_> = counter(
     "kubelet_preemptions",
-    "[ALPHA] Pods that made room for a critical pod, by the resource that it lacked",
+    "[ALPHA] Cumulative number of pod preemptions by preemption resource",
 );
 const EVICTED: Description<'_> =
-    counter("kubelet_evictions", "[ALPHA] Pods that were evicted, by the signal");
+    counter("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal");
 const REJECTED: Description<'_> = counter(
     "kubelet_admission_rejections_total",
-    "[ALPHA] Pods that the node did not admit, by the reason",
+    "[ALPHA] Cumulative number pod admission rejections by the Kubelet.",
 );
 const IMAGES_ENSURED: Description<'_> = counter(
     "kubelet_image_manager_ensure_image_requests_total",
@@ -41,27 +41,27 @@ const IMAGES_ENSURED: Description<'_> = counter(
 );
 const IMAGES_REMOVED: Description<'_> = counter(
     "kubelet_image_garbage_collected_total",
-    "[ALPHA] Images that were removed for their age or for space",
+    "[ALPHA] Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
 );
 const PULLS: Description<'_> = histogram(
     "kubelet_image_pull_duration_seconds",
-    "[ALPHA] Seconds that pulls of images took, by the size of the image",
+    "[ALPHA] Duration in seconds to pull an image.",
 );
 const SANDBOXES: Description<'_> = histogram(
     "kubelet_run_podsandbox_duration_seconds",
-    "[ALPHA] Seconds that starts of sandboxes took, by the handler of the RuntimeClass",
+    "[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
 );
 const SANDBOX_ERRORS: Description<'_> = counter(
     "kubelet_run_podsandbox_errors_total",
-    "[ALPHA] Starts of sandboxes that failed, by the handler of the RuntimeClass",
+    "[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.",
 );
 const SAME_UID: Description<'_> = counter(
     "kubelet_restarted_pods_total",
-    "[ALPHA] Pods that were started again under the uid of one that was still ending",
+    "[ALPHA] Number of pods that have been restarted because they were deleted and recreated with the same UID while the kubelet was watching them (common for static pods, extremely uncommon for API pods)",
 );
 const EPHEMERAL: Description<'_> = gauge(
     "kubelet_managed_ephemeral_containers",
-    "[ALPHA] Ephemeral containers of the pods of all sources",
+    "[ALPHA] Current number of ephemeral containers in pods managed by this kubelet.",
 );
 
 /// Counters without labels, which are present from the start.
@@ -70,75 +70,80 @@ const PLAIN: [(Counted, Description<'_>); 10] = [
         Counted::HookFellBackToHttp,
         counter(
             "kubelet_lifecycle_handler_http_fallbacks_total",
-            "[ALPHA] HTTPS requests of hooks that were answered in HTTP, and succeeded so",
+            "[ALPHA] The number of times lifecycle handlers successfully fell back to http from https.",
         ),
     ),
     (
         Counted::SleepCutShort,
         counter(
             "kubelet_sleep_action_terminated_early_total",
-            "[ALPHA] Sleep hooks that ended with their containers",
+            "[ALPHA] The number of times lifecycle sleep handler got terminated before it finishes",
         ),
     ),
     (
         Counted::ImageVolume,
         counter(
             "kubelet_image_volume_requested_total",
-            "[ALPHA] Images that new containers were to mount",
+            "[BETA] Number of requested image volumes.",
         ),
     ),
     (
         Counted::ImageVolumeMounted,
-        counter("kubelet_image_volume_mounted_succeed_total", "[ALPHA] Images that were mounted"),
+        counter(
+            "kubelet_image_volume_mounted_succeed_total",
+            "[BETA] Number of successful image volume mounts.",
+        ),
     ),
     (
         Counted::ImageVolumeFailed,
         counter(
             "kubelet_image_volume_mounted_errors_total",
-            "[ALPHA] Images that could not be mounted",
+            "[BETA] Number of failed image volume mounts.",
         ),
     ),
     (
         Counted::UserNamespacePod,
         counter(
             "kubelet_started_user_namespaced_pods_total",
-            "[ALPHA] Starts of pods that have a user namespace",
+            "[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux.",
         ),
     ),
     (
         Counted::UserNamespacePodFailed,
         counter(
             "kubelet_started_user_namespaced_pods_errors_total",
-            "[ALPHA] Starts of sandboxes with a user namespace that failed",
+            "[ALPHA] Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux.",
         ),
     ),
     (
         Counted::EventStreamOpened,
         counter(
             "kubelet_evented_pleg_connection_success_count",
-            "[ALPHA] Streams of events that the runtime has opened",
+            "[ALPHA] The number of times a streaming client was obtained to receive CRI Events.",
         ),
     ),
     (
         Counted::EventStreamFailed,
         counter(
             "kubelet_evented_pleg_connection_error_count",
-            "[ALPHA] Streams of events that the runtime did not open, or that have ended",
+            "[ALPHA] The number of errors encountered during the establishment of streaming connection with the CRI runtime.",
         ),
     ),
     (
         Counted::OrphanFound,
         counter(
             "kubelet_orphaned_runtime_pods_total",
-            "[ALPHA] Running pods that no source had, and that no worker knew",
+            "[ALPHA] Number of pods that have been detected in the container runtime without being already known to the pod worker. This typically indicates the kubelet was restarted while a pod was force deleted in the API or in the local configuration, which is unusual.",
         ),
     ),
 ];
-const MIRRORS: Description<'_> =
-    gauge("kubelet_mirror_pods", "[ALPHA] Admitted static pods, each of which has a mirror pod");
+const MIRRORS: Description<'_> = gauge(
+    "kubelet_mirror_pods",
+    "[ALPHA] The number of mirror pods the kubelet will try to create (one per admitted static pod)",
+);
 const WORKING: Description<'_> = gauge(
     "kubelet_working_pods",
-    "[ALPHA] Pods that have a worker: by what it does, and whether a source has the pod",
+    "[ALPHA] Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired, orphaned, or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed from local configuration or force deleted in the API and consumes resources that are not otherwise visible.",
 );
 
 /// The reasons with their own label value. The author of a pod can invent others.
@@ -435,6 +440,15 @@ mod tests {
         ] {
             assert!(lines.iter().any(|have| have == line), "no {line} in {lines:?}");
         }
+    }
+
+    #[test]
+    fn counts_have_the_help_of_a_kubelet() {
+        let mut metrics = Metrics::default();
+        add(&mut metrics, &Measured::default());
+        let help =
+            "# HELP kubelet_image_volume_requested_total [BETA] Number of requested image volumes.";
+        assert!(metrics.text().lines().any(|line| line == help), "{}", metrics.text());
     }
 
     #[test]

@@ -38,15 +38,15 @@ const POD_START: Description<'_> = histogram(
 );
 const POD_START_TOTAL: Description<'_> = histogram(
     "kubelet_pod_start_total_duration_seconds",
-    "[ALPHA] Seconds from the creation of pods to when all their containers were reported as running",
+    "[ALPHA] Duration in seconds to start a pod since creation, including time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch",
 );
 const POD_START_SLI: Description<'_> = histogram(
     "kubelet_pod_start_sli_duration_seconds",
-    "[ALPHA] The same without pulls of images and init containers, for pods whose volumes hold no data of their own",
+    "[ALPHA] Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch",
 );
 const FIRST_POD_START: Description<'_> = gauge(
     "kubelet_first_network_pod_start_sli_duration_seconds",
-    "[ALPHA] The same for the first pod that has a network of its own",
+    "[INTERNAL] Duration in seconds to start the first network pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch",
 );
 const CGROUP_VERSION: Description<'_> =
     gauge("kubelet_cgroup_version", "[ALPHA] cgroup version on the hosts.");

@@ -11,28 +11,24 @@ use super::text::{Description, Metrics, counter, gauge, histogram};
 
 const REQUESTED: Description<'_> = counter(
     "kubelet_container_requested_resizes_total",
-    "[ALPHA] Changes of containers' resources that sources asked for, each resource for itself",
+    "[ALPHA] Number of requested resizes, counted at the container level. Different resources on the same container are counted separately. The 'requirement' label refers to 'memory' or 'limits'; the 'operation' label can be one of 'add', 'remove', 'increase' or 'decrease'.",
 );
 pub(super) const INFEASIBLE: Description<'_> = counter(
     "kubelet_pod_infeasible_resizes_total",
-    "[ALPHA] Resizes that the node can never grant, by the reason",
+    "[ALPHA] Number of infeasible resizes for pods.",
 );
 pub(super) const DEFERRED_GRANTED: Description<'_> = counter(
     "kubelet_pod_deferred_accepted_resizes_total",
-    "[ALPHA] Deferred resizes that were granted, by what made the node look at them again",
+    "[ALPHA] Cumulative number of resizes that were accepted after being deferred.",
 );
 const DURATION: Description<'_> = histogram(
     "kubelet_pod_resize_duration_milliseconds",
-    "[ALPHA] Milliseconds that resizes of running pods took",
+    "[ALPHA] Duration in milliseconds to actuate a pod resize",
 );
-const PENDING: Description<'_> = gauge(
-    "kubelet_pod_pending_resizes",
-    "[ALPHA] Pods whose resize is deferred or infeasible at present",
-);
-const IN_PROGRESS: Description<'_> = gauge(
-    "kubelet_pod_in_progress_resizes",
-    "[ALPHA] Pods whose resize is granted and not complete",
-);
+const PENDING: Description<'_> =
+    gauge("kubelet_pod_pending_resizes", "[ALPHA] Number of pending resizes for pods.");
+const IN_PROGRESS: Description<'_> =
+    gauge("kubelet_pod_in_progress_resizes", "[ALPHA] Number of in-progress resizes for pods.");
 
 /// Adds the requested resizes.
 pub(super) fn add_requests(metrics: &mut Metrics, of: &ResizeRequest, count: f64) {

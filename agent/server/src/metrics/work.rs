@@ -47,15 +47,15 @@ const LAST_SEEN: Description<'_> = gauge(
 );
 const EVENT_DELAY: Description<'_> = histogram(
     "kubelet_evented_pleg_connection_latency_seconds",
-    "[ALPHA] Seconds from when the runtime created its events to when they were received",
+    "[ALPHA] The latency of streaming connection with the CRI runtime, measured in seconds.",
 );
 const INSPECTION: Description<'_> = histogram(
     "kubelet_pleg_pod_relist_duration_seconds",
-    "[ALPHA] Seconds that inspections of one pod took",
+    "[ALPHA] Duration in seconds for relisting a single pod in PLEG.",
 );
 const WORKER_START: Description<'_> = histogram(
     "kubelet_pod_worker_start_duration_seconds",
-    "[ALPHA] Seconds from when pods were first seen to when their workers began",
+    "[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.",
 );
 const WORK: Description<'_> = histogram(
     "kubelet_pod_worker_duration_seconds",
@@ -63,7 +63,7 @@ const WORK: Description<'_> = histogram(
 );
 const CGROUPS: Description<'_> = histogram(
     "kubelet_cgroup_manager_duration_seconds",
-    "[ALPHA] Seconds that changes of cgroups took, by the kind of change",
+    "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
 );
 const VOLUME_CHANGES: Description<'_> =
     histogram("storage_operation_duration_seconds", "[ALPHA] Seconds that changes of volumes took");
@@ -73,47 +73,47 @@ const VOLUMES: Description<'_> = gauge(
 );
 const STATS_AGE: Description<'_> = histogram(
     "kubelet_eviction_stats_age_seconds",
-    "[ALPHA] Age of the measurements on which pods were evicted, by the signal",
+    "[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal",
 );
 const KEPT_FOR_GUARANTEED: Description<'_> = gauge(
     "kubelet_memory_qos_node_memory_min_bytes",
-    "[ALPHA] Memory that is kept for Guaranteed pods in any case (memory.min)",
+    "[ALPHA] Total cgroup v2 memory.min in bytes for Guaranteed pods. This memory is hard-reserved and never reclaimed by the kernel.",
 );
 const KEPT_FOR_BURSTABLE: Description<'_> = gauge(
     "kubelet_memory_qos_node_memory_low_bytes",
-    "[ALPHA] Memory that is kept for Burstable pods as long as there is other memory to reclaim (memory.low)",
+    "[ALPHA] Total cgroup v2 memory.low in bytes for Burstable pods. This memory is soft-reserved and may be reclaimed under extreme pressure.",
 );
 const ORPHANED_DIRS: Description<'_> = gauge(
     "kubelet_orphan_pod_cleaned_volumes",
-    "[ALPHA] Directories of orphaned pods that the last look found",
+    "[ALPHA] The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep.",
 );
 const LEFT_ORPHANED_DIRS: Description<'_> = gauge(
     "kubelet_orphan_pod_cleaned_volumes_errors",
-    "[ALPHA] Directories of orphaned pods that the last look found and could not remove",
+    "[ALPHA] The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep.",
 );
 const WRITE_DELAYS: Description<'_> = histogram(
     "kubelet_pod_status_sync_duration_seconds",
-    "[ALPHA] Seconds from changes of pods' statuses to when the API server had them",
+    "[ALPHA] Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur.",
 );
 const STARTUP_BEFORE_AGENT: Description<'_> = gauge(
     "kubelet_node_startup_pre_kubelet_duration_seconds",
-    "[ALPHA] Seconds from the start of the machine to that of the agent",
+    "[ALPHA] Duration in seconds of node startup before kubelet starts.",
 );
 const STARTUP_BEFORE_REGISTRATION: Description<'_> = gauge(
     "kubelet_node_startup_pre_registration_duration_seconds",
-    "[ALPHA] Seconds from the start of the agent to its first attempt to register the node",
+    "[ALPHA] Duration in seconds of node startup before registration.",
 );
 const STARTUP_REGISTRATION: Description<'_> = gauge(
     "kubelet_node_startup_registration_duration_seconds",
-    "[ALPHA] Seconds that the registration of a new node took",
+    "[ALPHA] Duration in seconds of node startup during registration.",
 );
 const STARTUP_AFTER_REGISTRATION: Description<'_> = gauge(
     "kubelet_node_startup_post_registration_duration_seconds",
-    "[ALPHA] Seconds from the registration of a new node to when it was ready",
+    "[ALPHA] Duration in seconds of node startup after registration.",
 );
 const STARTUP: Description<'_> = gauge(
     "kubelet_node_startup_duration_seconds",
-    "[ALPHA] Seconds from the start of the machine to when the new node was ready",
+    "[ALPHA] Duration in seconds of node startup in total.",
 );
 const REQUESTS: Description<'_> = counter(
     "rest_client_requests_total",
