@@ -149,21 +149,27 @@ impl Loader<'_> {
                 let wrap = |slice| Object::EndpointSlice(Box::new(slice));
                 self.namespaced(node, path, wrap, |_, it| validate::endpoints::endpoint_slice(it));
             }
-            "Namespace" => self.plain_object(node, path, Object::Namespace),
+            "Namespace" => {
+                self.cluster_scoped(node, path, Object::Namespace, |_, it| {
+                    validate::objects::namespace(it)
+                });
+            }
             "ServiceAccount" => self.plain_object(node, path, Object::ServiceAccount),
             "PersistentVolumeClaim" => self.persistent_volume_claim(node, path),
             "PersistentVolume" => self.persistent_volume(node, path),
             "RuntimeClass" => {
                 let wrap = |class| Object::RuntimeClass(Box::new(class));
-                self.checked(node, path, wrap, |_, it| validate::objects::runtime_class(it));
+                self.cluster_scoped(node, path, wrap, |_, it| validate::objects::runtime_class(it));
             }
             "PriorityClass" => {
                 let wrap = |class| Object::PriorityClass(Box::new(class));
-                self.checked(node, path, wrap, |_, it| validate::objects::priority_class(it));
+                self.cluster_scoped(node, path, wrap, |_, it| {
+                    validate::objects::priority_class(it)
+                });
             }
             "ClusterTrustBundle" => {
                 let wrap = Object::ClusterTrustBundle;
-                self.checked(node, path, wrap, |_, it| validate::trust_bundle::check(it));
+                self.cluster_scoped(node, path, wrap, |_, it| validate::trust_bundle::check(it));
             }
             "Job" => self.job(node, path),
             "CronJob" => self.cron_job(node, path),

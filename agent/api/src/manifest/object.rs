@@ -74,7 +74,7 @@ impl Object {
         )
     }
 
-    fn kind_and_metadata(&self) -> (&'static str, &ObjectMeta) {
+    pub(super) fn kind_and_metadata(&self) -> (&'static str, &ObjectMeta) {
         match self {
             Self::ConfigMap(map) => ("configmap", &map.metadata),
             Self::Secret(secret) => ("secret", &secret.metadata),
@@ -180,8 +180,25 @@ impl Loader<'_> {
         });
     }
 
+    /// An object of a kind without namespaces. A namespace in its manifest is removed, as by an API server (Kubernetes 1.36,
+    /// EnsureObjectNamespaceMatchesRequestNamespace).
+    pub(super) fn cluster_scoped<T>(
+        &mut self,
+        node: &Node,
+        path: &str,
+        wrap: impl FnOnce(T) -> Object,
+        check: impl FnOnce(&mut Self, &mut T) -> Vec<FieldError>,
+    ) where
+        T: DeserializeOwned + Serialize + Metadata<Ty = ObjectMeta>,
+    {
+        self.checked(node, path, wrap, |loader, object| {
+            object.metadata_mut().namespace = None;
+            check(loader, object)
+        });
+    }
+
     /// An object; `check` completes it, and returns its errors.
-    pub(super) fn checked<T: DeserializeOwned + Serialize>(
+    fn checked<T: DeserializeOwned + Serialize>(
         &mut self,
         node: &Node,
         path: &str,

@@ -24,7 +24,7 @@ impl Loader<'_> {
 
     pub(super) fn persistent_volume(&mut self, node: &Node, path: &str) {
         let wrap = |volume| Object::PersistentVolume(Box::new(volume));
-        self.checked(node, path, wrap, |loader, volume: &mut PersistentVolume| {
+        self.cluster_scoped(node, path, wrap, |loader, volume: &mut PersistentVolume| {
             let spec = volume.spec.get_or_insert_default();
             loader.unsupported(node, path, support::of_persistent_volume(spec));
             defaults::apply_persistent_volume(spec);

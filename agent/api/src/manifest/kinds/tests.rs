@@ -68,6 +68,36 @@ fn items_of_typed_lists_need_no_kind() {
     assert_eq!(names, ["configmap default/a", "configmap default/b"]);
 }
 
+#[rstest]
+#[case("v1", "Namespace", "")]
+#[case(
+    "v1",
+    "PersistentVolume",
+    "spec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}, hostPath: {path: /d}}"
+)]
+#[case("node.k8s.io/v1", "RuntimeClass", "handler: h")]
+#[case("scheduling.k8s.io/v1", "PriorityClass", "value: 1")]
+fn namespace_of_cluster_scoped_object_is_removed(
+    #[case] version: &str,
+    #[case] kind: &str,
+    #[case] rest: &str,
+) {
+    let parsed = strict(&format!(
+        "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x, namespace: apps}}\n{rest}\n"
+    ));
+    assert_eq!(messages(&parsed), [""; 0]);
+    let (_, metadata) = parsed.objects[0].kind_and_metadata();
+    assert_eq!(metadata.namespace, None);
+}
+
+#[rstest]
+#[case("apps", &[])]
+#[case("apps.web", &["m.yaml:3:18: metadata.name: invalid value \"apps.web\": must not contain dots"])]
+fn names_of_namespaces_are_dns_labels(#[case] name: &str, #[case] expected: &[&str]) {
+    let text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n");
+    assert_eq!(messages(&strict(&text)), expected);
+}
+
 #[test]
 fn nested_lists_are_flattened() {
     let parsed = strict(

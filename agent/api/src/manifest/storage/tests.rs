@@ -45,7 +45,6 @@ const AFFINITY: &str = "nodeAffinity: {required: {nodeSelectorTerms: [{matchExpr
 #[case("{name: v}", "hostPath: {path: /d, type: Some}", &["spec.hostPath.type"])]
 #[case("{name: v}", "hostPath: {path: /}, persistentVolumeReclaimPolicy: Recycle", &["spec.persistentVolumeReclaimPolicy"])]
 #[case("{name: v}", "hostPath: {path: /d}, persistentVolumeReclaimPolicy: Burn", &["spec.persistentVolumeReclaimPolicy"])]
-#[case("{name: v, namespace: n}", "hostPath: {path: /d}", &["metadata.namespace"])]
 #[case("{name: v}", "nfs: {server: s, path: /p}", &["spec.nfs"])]
 #[case("{name: v}", "csi: {driver: d, volumeHandle: h}", &["spec.csi"])]
 #[case("{name: v}", "storageClassName: manual", &["spec"])]

@@ -9,12 +9,8 @@ use crate::manifest::validate::{Check, Rule, names};
 /// The API server's limit for all annotations together, in bytes.
 const ANNOTATIONS: usize = 256 << 10;
 
-/// The metadata of an object without a namespace.
+/// The metadata of an object of a kind without namespaces.
 pub(super) fn check_without_namespace(check: &mut Check, metadata: &ObjectMeta) {
-    let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    if !namespace.is_empty() {
-        check.forbidden("metadata.namespace", "not allowed on this type");
-    }
     let other = ObjectMeta { namespace: Some("default".to_owned()), ..metadata.clone() };
     self::check(check, &other);
 }

@@ -1,6 +1,6 @@
 //! ConfigMaps, Secrets, and objects of which only the metadata is validated.
 
-use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceRequirements, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -39,6 +39,17 @@ pub(in crate::manifest) fn config_map(map: &ConfigMap) -> Vec<FieldError> {
 pub(in crate::manifest) fn metadata_only(metadata: &ObjectMeta) -> Vec<FieldError> {
     let mut check = Check::default();
     metadata::check(&mut check, metadata);
+    check.errors
+}
+
+/// Validates a Namespace. Its name is a DNS label, because it is a part of the DNS names of Services.
+pub(in crate::manifest) fn namespace(object: &Namespace) -> Vec<FieldError> {
+    let mut check = Check::default();
+    metadata::check_without_namespace(&mut check, &object.metadata);
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    if !name.is_empty() && names::dns_subdomain(name).is_none() {
+        check.formed("metadata.name", name, names::dns_label);
+    }
     check.errors
 }
 
