@@ -256,6 +256,20 @@ fn json_and_yaml_1_1_are_parsed_like_kubectl() {
     assert_eq!(parsed.pods[0].grace_seconds(), 8);
 }
 
+/// The value of a label, as kubectl reads it.
+#[rstest]
+#[case::entry_after_merge_key("{<<: {a: b}, a: z}", "z")]
+#[case::entry_before_merge_key("{a: z, <<: {a: b}}", "b")]
+#[case::first_of_a_list("{<<: [{a: b}, {a: c}]}", "b")]
+#[case::last_merge_key("{<<: {a: b}, <<: {a: c}}", "c")]
+fn last_of_merged_entries_counts(#[case] labels: &str, #[case] expected: &str) {
+    let text = GOOD.replace("{name: web}", &format!("{{name: web, labels: {labels}}}"));
+    let parsed = strict(&text);
+    assert_eq!(problems(&parsed), [""; 0]);
+    let labels = parsed.pods[0].api().metadata.labels.clone().unwrap_or_default();
+    assert_eq!(labels["a"], expected);
+}
+
 #[test]
 fn anchors_and_merges_are_expanded_within_limits() {
     let merged = GOOD
@@ -263,6 +277,7 @@ fn anchors_and_merges_are_expanded_within_limits() {
     let parsed = strict(&merged);
     assert_eq!(problems(&parsed), [""; 0]);
     assert_eq!(parsed.pods[0].containers()[1].image.as_deref(), Some("crib.local/host"));
+    assert_eq!(parsed.pods[0].containers()[1].name, "other");
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..10 {
         let before = format!("*a{}, ", level - 1).repeat(10);

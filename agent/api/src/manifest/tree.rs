@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use compact::{Map, Set};
+use compact::Map;
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use super::json::{Part, for_yaml, is_json, parts};
@@ -384,31 +384,47 @@ fn key_text(text: String, plain: bool) -> String {
 
 const MERGE: &str = "<<";
 
-/// Merge key: `<<: *defaults` adds those entries of other mappings that are absent here.
+/// Merge key: `<<: *defaults` adds the entries of other mappings. As in kubectl (go.yaml.in/yaml/v2, `decoder.merge`), the last of
+/// equal entries counts, so that an entry before the merge key is replaced. Of a list of mappings, the first one counts.
 fn merge(entries: Vec<Entry>) -> Result<Vec<Entry>, SyntaxError> {
-    let (merges, mut own): (Vec<Entry>, Vec<Entry>) =
-        entries.into_iter().partition(|entry| entry.key == MERGE);
-    let mut known: Set<String> = own.iter().map(|entry| entry.key.clone()).collect();
-    for from in merges {
-        let sources = match from.value.value {
-            Value::Sequence(sources) => sources,
-            Value::Scalar { .. } | Value::Mapping(_) => vec![from.value],
-        };
-        for source in sources {
-            let Value::Mapping(entries) = source.value else {
-                return Err(SyntaxError {
-                    place: source.place,
-                    message: format!("{MERGE} takes an object or a list of objects"),
-                });
-            };
-            for entry in entries {
-                if known.insert(entry.key.clone()) {
-                    own.push(entry);
-                }
-            }
+    if entries.iter().all(|entry| entry.key != MERGE) {
+        return Ok(entries);
+    }
+    let (mut merged, mut known): (Vec<Entry>, Map<String, usize>) = (Vec::new(), Map::new());
+    let mut add = |entry: Entry| match known.get(&entry.key).copied() {
+        Some(index) => merged[index] = entry,
+        None => {
+            known.insert(entry.key.clone(), merged.len());
+            merged.push(entry);
+        }
+    };
+    for entry in entries {
+        if entry.key == MERGE {
+            merge_sources(entry.value)?.into_iter().for_each(&mut add);
+        } else {
+            add(entry);
         }
     }
-    Ok(own)
+    Ok(merged)
+}
+
+/// The entries that the value of a merge key adds; a later one replaces an equal one.
+fn merge_sources(value: Node) -> Result<Vec<Entry>, SyntaxError> {
+    let sources = match value.value {
+        Value::Sequence(sources) => sources,
+        Value::Scalar { .. } | Value::Mapping(_) => vec![value],
+    };
+    let mut added = Vec::new();
+    for source in sources.into_iter().rev() {
+        let Value::Mapping(entries) = source.value else {
+            return Err(SyntaxError {
+                place: source.place,
+                message: format!("{MERGE} takes an object or a list of objects"),
+            });
+        };
+        added.extend(entries);
+    }
+    Ok(added)
 }
 
 /// The value of a key that a JSON object has twice: Go decodes the second value over the first.
