@@ -2,6 +2,10 @@
 //!
 //! Source: sigs.k8s.io/yaml 1.6 (goyaml.v2): `0644` is octal, `yes`, `on` and `y` are booleans, `1_000` is a number.
 
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+
 /// The meaning of a plain scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Plain<'a> {
@@ -70,11 +74,20 @@ fn integer(digits: &str) -> Option<i128> {
     Some(if negative { -magnitude } else { magnitude })
 }
 
+/// Decodes base64 as Go does: line breaks are ignored, and the last character may have more bits than the bytes need.
+pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    const GO: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+    );
+    GO.decode(text.replace(['\r', '\n'], "")).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
 
-    use super::{Plain, plain};
+    use super::{Plain, decode_base64, plain};
 
     #[rstest]
     #[case("0644", Plain::Int(420))]
@@ -105,5 +118,15 @@ mod tests {
     #[case("0b", Plain::Text("0b"))]
     fn plain_scalars_follow_yaml_1_1(#[case] text: &str, #[case] meaning: Plain<'_>) {
         assert_eq!(plain(text), meaning);
+    }
+    #[rstest]
+    #[case("aGVsbG8=", Some("hello"))]
+    #[case("aGVs\r\nbG8=\n", Some("hello"))]
+    #[case::trailing_bits("aGVsbG9=", Some("hello"))]
+    #[case::no_padding("aGVsbG8", None)]
+    #[case::url_alphabet("aGVsbG8_", None)]
+    #[case::blank("aGVs bG8=", None)]
+    fn base64_is_decoded_as_in_go(#[case] text: &str, #[case] expected: Option<&str>) {
+        assert_eq!(decode_base64(text).as_deref(), expected.map(str::as_bytes));
     }
 }

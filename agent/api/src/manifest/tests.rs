@@ -256,6 +256,35 @@ fn json_and_yaml_1_1_are_parsed_like_kubectl() {
     assert_eq!(parsed.pods[0].grace_seconds(), 8);
 }
 
+/// The value of an annotation, as kubectl reads it: `Err` for the problem.
+#[rstest]
+#[case::binary("!!binary aGVsbG8=", Ok("hello"))]
+#[case::malformed_binary("!!binary '#'", Err("expected base64 after the tag !!binary"))]
+#[case::text("!!str 5", Ok("5"))]
+#[case::other_tag("!Ref 5", Ok("5"))]
+#[case::number(
+    "!!int '5'",
+    Err("metadata.annotations.a: expected text, found the number 5; put it in quotes")
+)]
+#[case::boolean(
+    "!!bool 'true'",
+    Err("metadata.annotations.a: expected text, found the boolean true; put it in quotes")
+)]
+fn tags_decide_the_type_of_a_scalar(#[case] value: &str, #[case] expected: Result<&str, &str>) {
+    let text = GOOD.replace("{name: web}", &format!("{{name: web, annotations: {{a: {value}}}}}"));
+    let parsed = strict(&text);
+    match expected {
+        Ok(expected) => {
+            assert_eq!(problems(&parsed), [""; 0]);
+            assert_eq!(parsed.pods[0].annotations().collect::<Vec<_>>(), [("a", expected)]);
+        }
+        Err(expected) => {
+            let found = problems(&parsed);
+            assert!(found[0].ends_with(expected), "{found:?}");
+        }
+    }
+}
+
 /// The value of a label, as kubectl reads it.
 #[rstest]
 #[case::entry_after_merge_key("{<<: {a: b}, a: z}", "z")]

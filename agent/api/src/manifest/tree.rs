@@ -8,7 +8,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use super::json::{Part, for_yaml, is_json, parts};
 use super::lenient_yaml::Repairs;
-use super::scalar::{Plain, plain as meaning};
+use super::scalar::{Plain, decode_base64, plain as meaning};
 use super::text_limits::{MAX_COMMAS, excess_comma, excess_value};
 
 /// The maximum nesting depth of values; a pod needs about a dozen levels.
@@ -36,7 +36,7 @@ pub(super) struct Node {
 pub(super) enum Value {
     Scalar {
         text: String,
-        /// Whether it is written without quotes and without a `!!str` tag, so that it may be a number, a boolean or null.
+        /// Whether it may be a number, a boolean or null: it is written without quotes, or its tag is of such a type.
         plain: bool,
     },
     Sequence(Vec<Node>),
@@ -236,11 +236,15 @@ impl Builder {
                 self.put(Node { place, ..node }, 0)
             }
             Event::Scalar(text, style, anchor, tag) => {
-                let plain = style == ScalarStyle::Plain && !is_string(tag.as_deref());
-                self.put(
-                    Node { place, value: Value::Scalar { text: text.into_owned(), plain } },
-                    anchor,
-                )
+                let plain = is_plain(style, tag.as_deref());
+                let text = match is_core(tag.as_deref(), &["binary"]) {
+                    true => binary(&text).ok_or_else(|| SyntaxError {
+                        place,
+                        message: "expected base64 after the tag !!binary".to_owned(),
+                    })?,
+                    false => text.into_owned(),
+                };
+                self.put(Node { place, value: Value::Scalar { text, plain } }, anchor)
             }
             Event::SequenceStart(anchor, _) => {
                 self.begin(place, Open::Sequence { place, anchor, items: Vec::new() })
@@ -449,8 +453,23 @@ fn overlaid(first: Node, second: Node) -> Node {
     }
 }
 
-fn is_string(tag: Option<&Tag>) -> bool {
-    tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str")
+/// Whether a scalar may be a number, a boolean or null. Of the tags, those of these types decide that it may, even in quotes; any
+/// other tag makes it a text.
+fn is_plain(style: ScalarStyle, tag: Option<&Tag>) -> bool {
+    match tag {
+        None => style == ScalarStyle::Plain,
+        Some(_) => is_core(tag, &["bool", "float", "int", "null"]),
+    }
+}
+
+/// Whether a tag is one of these tags of YAML itself.
+fn is_core(tag: Option<&Tag>, names: &[&str]) -> bool {
+    tag.is_some_and(|tag| tag.is_yaml_core_schema() && names.contains(&tag.suffix.as_str()))
+}
+
+/// The text of a scalar with the tag `!!binary`.
+fn binary(base64: &str) -> Option<String> {
+    decode_base64(base64).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn size(node: &Node) -> usize {
