@@ -299,6 +299,10 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
                 Ok(value) => visitor.visit_i64(value),
                 Err(_) => visitor.visit_f64(value as f64),
             },
+            // kubectl writes `80.0` as 80.
+            Some(Plain::Float(value)) if value.fract() == 0.0 && value.abs() < 1e15 => {
+                visitor.visit_i64(value as i64)
+            }
             Some(Plain::Float(value)) => visitor.visit_f64(value),
             Some(Plain::Text(text)) => visitor.visit_borrowed_str(text),
             None => match &self.node.value {

@@ -147,6 +147,8 @@ fn helm_hooks_run_if_installation_runs_them(#[case] hook: &str, #[case] runs: bo
 #[case("spec: {type: ClusterIp, ports: [{port: 80}]}", "spec.type")]
 #[case("spec: {ports: [{port: 0, targetPort: 80}]}", "spec.ports[0].port")]
 #[case("spec: {ports: [{port: 80, targetPort: no_name}]}", "spec.ports[0].targetPort")]
+#[case("spec: {ports: [{port: 80, targetPort: 8080.0}]}", "")]
+#[case("spec: {ports: [{port: 80, targetPort: 80.5}]}", "spec.ports[0].targetPort")]
 #[case("spec: {ports: [{port: 80, nodePort: 30000}]}", "spec.ports[0].nodePort")]
 #[case("spec: {ports: [{port: 80}, {name: b, port: 81}]}", "spec.ports[0].name")]
 #[case("spec: {ports: [{name: a, port: 80}, {name: b, port: 80}]}", "spec.ports[1]")]
