@@ -317,11 +317,27 @@ fn text_of(path: &Path) -> Result<(String, String), String> {
     Ok((name, text))
 }
 
+/// The text of a manifest: UTF-8, or UTF-16 with a byte order mark, as PowerShell writes it and kubectl reads it.
 fn decode(name: &str, bytes: Vec<u8>) -> Result<String, String> {
+    if let Some(text) = utf_16(&bytes) {
+        return Ok(text);
+    }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         format!("{name}: byte {at} is not UTF-8: a manifest is YAML or JSON text")
     })
+}
+
+/// The text of bytes that begin with a byte order mark of UTF-16. Invalid units become the replacement character, as with kubectl.
+fn utf_16(bytes: &[u8]) -> Option<String> {
+    let (unit, rest): (fn([u8; 2]) -> u16, &[u8]) = match bytes {
+        [0xff, 0xfe, rest @ ..] => (u16::from_le_bytes, rest),
+        [0xfe, 0xff, rest @ ..] => (u16::from_be_bytes, rest),
+        _ => return None,
+    };
+    let (pairs, _) = rest.as_chunks::<2>();
+    let units = pairs.iter().map(|pair| unit(*pair));
+    Some(char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect())
 }
 
 /// Whether a manifest contains only comments and document separators.

@@ -290,6 +290,16 @@ fn empty_directory_and_non_utf8_file_are_rejected() {
     );
 }
 
+/// `aü😀`, and the same with half of a character, as PowerShell writes them.
+#[rstest]
+#[case::little_endian(b"\xff\xfea\0\xfc\0\x3d\xd8\0\xde", "aü😀")]
+#[case::big_endian(b"\xfe\xff\0a\0\xfc\xd8\x3d\xde\0", "aü😀")]
+#[case::half_a_character(b"\xff\xfea\0\x3d\xd8", "a\u{fffd}")]
+#[case::utf_8("\u{feff}aü".as_bytes(), "\u{feff}aü")]
+fn utf_16_with_byte_order_mark_is_decoded(#[case] bytes: &[u8], #[case] expected: &str) {
+    assert_eq!(decode("x.yaml", bytes.to_vec()).as_deref(), Ok(expected));
+}
+
 #[test]
 fn manifests_have_a_limit() {
     let dir = tempfile::tempdir().unwrap();
