@@ -13,6 +13,7 @@ pub(super) mod objects;
 pub(super) mod pod;
 mod selectors;
 pub(super) mod service;
+mod service_traffic;
 pub(super) mod storage;
 #[cfg(test)]
 mod tests;

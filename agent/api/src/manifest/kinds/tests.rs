@@ -160,8 +160,56 @@ fn helm_hooks_run_if_installation_runs_them(#[case] hook: &str, #[case] runs: bo
     "spec.ports[1].nodePort"
 )]
 #[case("spec: {type: ExternalName}", "spec.externalName")]
+#[case("spec: {ports: [{port: 80, appProtocol: kubernetes.io/h2c}]}", "")]
+#[case("spec: {ports: [{port: 80, appProtocol: a b}]}", "spec.ports[0].appProtocol")]
+#[case("spec: {type: ExternalName, externalName: x, clusterIP: 10.96.3.4}", "spec.clusterIPs")]
+#[case("spec: {type: ExternalName, externalName: x, ipFamilies: [IPv4]}", "spec.ipFamilies")]
+#[case(
+    "spec: {PORTS, clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ipFamilyPolicy: SingleStack}",
+    ""
+)]
+#[case("spec: {PORTS, clusterIPs: [10.96.1.1]}", "spec.clusterIPs")]
+#[case("spec: {PORTS, clusterIP: 10.96.1.2, clusterIPs: [10.96.1.1]}", "spec.clusterIPs")]
+#[case("spec: {PORTS, ipFamilies: [IPv5]}", "spec.ipFamilies[0]")]
+#[case("spec: {PORTS, ipFamilies: [IPv4, IPv4]}", "spec.ipFamilies[1]")]
+#[case("spec: {PORTS, ipFamilyPolicy: Dual}", "spec.ipFamilyPolicy")]
+#[case("spec: {PORTS, externalIPs: [1.2.3.4]}", "")]
+#[case("spec: {PORTS, externalIPs: [127.0.0.1]}", "spec.externalIPs[0]")]
+#[case("spec: {PORTS, externalIPs: [host]}", "spec.externalIPs[0]")]
+#[case(
+    "spec: {PORTS, type: LoadBalancer, loadBalancerSourceRanges: ['10.0.0.0/8 ', 0.0.0.0/0, '2001:db8::/64', '::1/128']}",
+    ""
+)]
+#[case(
+    "spec: {PORTS, type: LoadBalancer, loadBalancerSourceRanges: [10.0.0.1/8]}",
+    "spec.loadBalancerSourceRanges[0]"
+)]
+#[case(
+    "spec: {PORTS, type: LoadBalancer, loadBalancerSourceRanges: [10.0.0.0/33]}",
+    "spec.loadBalancerSourceRanges[0]"
+)]
+#[case("spec: {PORTS, loadBalancerSourceRanges: [10.0.0.0/8]}", "spec.loadBalancerSourceRanges")]
+#[case("spec: {PORTS, type: LoadBalancer, loadBalancerClass: a b}", "spec.loadBalancerClass")]
+#[case("spec: {PORTS, loadBalancerClass: a}", "spec.loadBalancerClass")]
+#[case("spec: {PORTS, allocateLoadBalancerNodePorts: false}", "spec.allocateLoadBalancerNodePorts")]
+#[case("spec: {PORTS, externalTrafficPolicy: Local}", "spec.externalTrafficPolicy")]
+#[case("spec: {PORTS, externalTrafficPolicy: Local, externalIPs: [1.2.3.4]}", "")]
+#[case("spec: {PORTS, type: NodePort, externalTrafficPolicy: local}", "spec.externalTrafficPolicy")]
+#[case("spec: {PORTS, type: LoadBalancer, healthCheckNodePort: 30012}", "spec.healthCheckNodePort")]
+#[case(
+    "spec: {PORTS, type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30012}",
+    ""
+)]
+#[case("spec: {PORTS, internalTrafficPolicy: local}", "spec.internalTrafficPolicy")]
+#[case("spec: {PORTS, trafficDistribution: PreferFar}", "spec.trafficDistribution")]
+#[case(
+    "spec: {PORTS, sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 0}}}",
+    "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
+)]
+#[case("spec: {PORTS, sessionAffinityConfig: {clientIP: {timeoutSeconds: 0}}}", "")]
 #[case("spec: {ports: [{port: 80}], selecter: {}}", "spec.selecter")]
 fn services_are_validated(#[case] rest: &str, #[case] path: &str) {
+    let rest = rest.replace("PORTS", "ports: [{port: 80}]");
     let parsed =
         strict(&format!("apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\n{rest}\n"));
     let paths: Vec<&str> = parsed.problems.iter().map(|p| p.path.as_str()).collect();

@@ -94,7 +94,7 @@ fn addresses(check: &mut Check, field: &str, addresses: &[EndpointAddress]) {
 }
 
 /// Checks an address (ValidateEndpointIP).
-fn reachable(check: &mut Check, field: &str, address: &str) {
+pub(super) fn reachable(check: &mut Check, field: &str, address: &str) {
     let Ok(ip) = address.parse::<IpAddr>() else {
         return check.formed(field, address, names::ip_address);
     };

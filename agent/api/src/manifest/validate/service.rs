@@ -8,7 +8,7 @@ use compact::Set;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};
+use crate::manifest::validate::{Check, FieldError, Rule, metadata, names, service_traffic};
 
 /// The range of node ports (kube-apiserver, --service-node-port-range).
 pub const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
@@ -45,7 +45,9 @@ pub(in crate::manifest) fn service(service: &Service) -> Vec<FieldError> {
         check.formed("metadata.name", name, names::dns_label);
     }
     let none = ServiceSpec::default();
-    spec(&mut check, service.spec.as_ref().unwrap_or(&none));
+    let fields = service.spec.as_ref().unwrap_or(&none);
+    spec(&mut check, fields);
+    service_traffic::check(&mut check, fields);
     check.errors
 }
 
@@ -111,6 +113,8 @@ fn port(check: &mut Check, field: &str, port: &ServicePort, needs_name: bool) {
     check.range(format!("{field}.port"), i64::from(port.port), 1, 65535);
     let known = ["SCTP", "TCP", "UDP"];
     check.maybe_one_of(format!("{field}.protocol"), port.protocol.as_deref(), &known);
+    let protocol = port.app_protocol.as_deref();
+    check.maybe_formed(format!("{field}.appProtocol"), protocol, names::qualified);
     let target = format!("{field}.targetPort");
     match &port.target_port {
         Some(IntOrString::Int(number)) => check.range(target, i64::from(*number), 1, 65535),
