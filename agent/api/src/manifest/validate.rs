@@ -11,6 +11,7 @@ mod metadata;
 pub(super) mod names;
 pub(super) mod objects;
 pub(super) mod pod;
+mod rollouts;
 mod selectors;
 pub(super) mod service;
 mod service_traffic;

@@ -242,6 +242,9 @@ const SELECTOR: &str = "  selector: {matchLabels: {a: b}}\n";
 #[case("  strategy: {rollingUpdate: {maxSurge: some}}\n", &["spec.strategy.rollingUpdate.maxSurge"])]
 #[case("  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 0%}}\n", &["spec.strategy.rollingUpdate.maxUnavailable"])]
 #[case("  strategy: {rollingUpdate: {maxSurge: 0%, maxUnavailable: 1}}\n", &[])]
+#[case("  strategy: {rollingUpdate: {maxSurge: 2000%, maxUnavailable: 100%}}\n", &[])]
+#[case("  strategy: {rollingUpdate: {maxUnavailable: 150%}}\n", &["spec.strategy.rollingUpdate.maxUnavailable"])]
+#[case("  strategy: {type: \"\"}\n", &[])]
 #[case("  strategy: {rollingUpdate: {maxUnavailable: 0}}\n", &[])]
 #[case("  minReadySeconds: 600\n", &["spec.progressDeadlineSeconds"])]
 #[case("  minReadySeconds: 599\n", &[])]
@@ -292,6 +295,33 @@ fn pods_of_a_set_never_end(#[case] template: &str, #[case] rest: &str, #[case] p
 }
 
 #[rstest]
+#[case("  updateStrategy: {type: \"\"}\n", &[])]
+#[case("  updateStrategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 1}}\n", &[])]
+#[case("  updateStrategy: {type: OnDelete, rollingUpdate: {maxUnavailable: 0}}\n", &[])]
+#[case("  updateStrategy: {rollingUpdate: {maxUnavailable: 0}}\n", &["spec.updateStrategy.rollingUpdate.maxUnavailable"])]
+#[case("  updateStrategy: {rollingUpdate: {maxSurge: 1}}\n", &["spec.updateStrategy.rollingUpdate.maxSurge"])]
+#[case("  updateStrategy: {rollingUpdate: {maxUnavailable: 150%}}\n", &["spec.updateStrategy.rollingUpdate.maxUnavailable"])]
+#[case("  updateStrategy: {rollingUpdate: {maxUnavailable: some}}\n", &["spec.updateStrategy.rollingUpdate.maxUnavailable"])]
+#[case("  updateStrategy: {type: Slow}\n", &["spec.updateStrategy.type"])]
+fn daemon_sets_are_validated(#[case] rest: &str, #[case] expected: &[&str]) {
+    assert_eq!(workload("DaemonSet", "", &format!("{SELECTOR}{rest}")), expected);
+}
+
+#[test]
+fn empty_policies_of_stateful_sets_are_the_defaults() {
+    let rest = "  podManagementPolicy: \"\"\n  updateStrategy: {type: \"\"}\n";
+    assert_eq!(workload("StatefulSet", "", &format!("{SELECTOR}{rest}")), [""; 0]);
+}
+
+#[rstest]
+#[case(
+    "  updateStrategy: {rollingUpdate: {partition: -1}}\n",
+    "spec.updateStrategy.rollingUpdate.partition"
+)]
+#[case(
+    "  updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}\n",
+    "spec.updateStrategy.rollingUpdate"
+)]
 #[case("  podManagementPolicy: Sorted\n", "spec.podManagementPolicy")]
 #[case(
     "  volumeClaimTemplates: [{metadata: {name: v}, spec: {accessModes: [ReadWriteOnce]}}]\n",

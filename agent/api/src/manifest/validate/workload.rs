@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{PodTemplateSpec, ReplicationController};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::manifest::validate::{Check, FieldError, metadata, names, selectors, storage};
+use crate::manifest::validate::{Check, FieldError, metadata, names, rollouts, selectors, storage};
 use crate::selector::{self, matches_selector};
 
 /// An API server's default of `progressDeadlineSeconds`.
@@ -32,35 +31,7 @@ pub(in crate::manifest) fn deployment(object: &Deployment) -> Vec<FieldError> {
     check.not_negative("spec", &numbers);
     pods(&mut check, &spec.selector, Some(&spec.template));
     if let Some(strategy) = &spec.strategy {
-        let kind = strategy.type_.as_deref();
-        check.maybe_one_of("spec.strategy.type", kind, &["Recreate", "RollingUpdate"]);
-        let rolling = strategy.rolling_update.as_ref();
-        if kind == Some("Recreate") && rolling.is_some() {
-            let why = "may not be specified when strategy `type` is 'Recreate'";
-            check.forbidden("spec.strategy.rollingUpdate", why);
-        }
-        let fields = rolling.map(|rolling| {
-            [
-                ("maxSurge", rolling.max_surge.as_ref()),
-                ("maxUnavailable", rolling.max_unavailable.as_ref()),
-            ]
-        });
-        for (name, value) in fields.into_iter().flatten() {
-            let field = format!("spec.strategy.rollingUpdate.{name}");
-            amount(&mut check, field, value);
-        }
-        let values = rolling.map(|rolling| (&rolling.max_surge, &rolling.max_unavailable));
-        if let Some((Some(surge), Some(unavailable))) = values
-            && is_zero(surge)
-            && is_zero(unavailable)
-        {
-            let value = match unavailable {
-                IntOrString::Int(number) => number.to_string(),
-                IntOrString::String(text) => text.clone(),
-            };
-            let field = "spec.strategy.rollingUpdate.maxUnavailable";
-            check.invalid(field, value, "may not be 0 when `maxSurge` is 0");
-        }
+        rollouts::deployment(&mut check, strategy);
     }
     let deadline = spec.progress_deadline_seconds.unwrap_or(PROGRESS_DEADLINE);
     if deadline >= 0 && deadline <= spec.min_ready_seconds.unwrap_or_default() {
@@ -68,14 +39,6 @@ pub(in crate::manifest) fn deployment(object: &Deployment) -> Vec<FieldError> {
         check.invalid(field, deadline, "must be greater than minReadySeconds");
     }
     check.errors
-}
-
-/// Whether a number of pods is zero: 0, or 0 %.
-fn is_zero(value: &IntOrString) -> bool {
-    match value {
-        IntOrString::Int(number) => *number == 0,
-        IntOrString::String(text) => text.trim_end_matches('%').parse() == Ok(0),
-    }
 }
 
 /// Validates a ReplicaSet.
@@ -132,10 +95,9 @@ pub(in crate::manifest) fn daemon_set(object: &DaemonSet) -> Vec<FieldError> {
         ];
         check.not_negative("spec", &fields);
         pods(&mut check, &spec.selector, Some(&spec.template));
-        let strategy = spec.update_strategy.as_ref();
-        let kind = strategy.and_then(|strategy| strategy.type_.as_deref());
-        let known = ["OnDelete", "RollingUpdate"];
-        check.maybe_one_of("spec.updateStrategy.type", kind, &known);
+        if let Some(strategy) = &spec.update_strategy {
+            rollouts::daemon_set(&mut check, strategy);
+        }
     }
     check.errors
 }
@@ -155,14 +117,13 @@ pub(in crate::manifest) fn stateful_set(object: &StatefulSet) -> Vec<FieldError>
         pods(&mut check, &spec.selector, Some(&spec.template));
         check.maybe_one_of(
             "spec.podManagementPolicy",
-            spec.pod_management_policy.as_deref(),
+            spec.pod_management_policy.as_deref().filter(|policy| !policy.is_empty()),
             &["OrderedReady", "Parallel"],
         );
         storage::templates(&mut check, spec);
-        let strategy = spec.update_strategy.as_ref();
-        let kind = strategy.and_then(|strategy| strategy.type_.as_deref());
-        let known = ["OnDelete", "RollingUpdate"];
-        check.maybe_one_of("spec.updateStrategy.type", kind, &known);
+        if let Some(strategy) = &spec.update_strategy {
+            rollouts::stateful_set(&mut check, strategy);
+        }
         if let Some(name) = spec.service_name.as_deref().filter(|name| !name.is_empty()) {
             check.formed("spec.serviceName", name, names::dns_subdomain);
         }
@@ -185,22 +146,6 @@ fn start(metadata: &ObjectMeta) -> Check {
     let mut check = Check::default();
     metadata::check(&mut check, metadata);
     check
-}
-
-/// A number of pods, or a percentage.
-fn amount(check: &mut Check, field: String, value: Option<&IntOrString>) {
-    match value {
-        Some(IntOrString::Int(number)) if *number < 0 => {
-            check.invalid(field, number, "must be greater than or equal to 0");
-        }
-        Some(IntOrString::String(text)) => {
-            let number = text.strip_suffix('%').and_then(|number| number.parse().ok());
-            if number.is_none_or(|number: u32| number > 1000) {
-                check.invalid(field, text, "must be a number or a percentage, such as 25%");
-            }
-        }
-        Some(IntOrString::Int(_)) | None => {}
-    }
 }
 
 /// Checks the selector, and the common rules for the pods of all these kinds.
