@@ -233,6 +233,11 @@ impl Loader<'_> {
             let spec = object.spec.get_or_insert_default();
             let mut errors = loader.template(node, path, TEMPLATE, &mut spec.template);
             validate::job::apply_defaults(spec);
+            if validate::job::remove_generated_selector(spec) {
+                let field = "spec.selector";
+                let message = "is removed: the controller of another cluster generated it";
+                loader.warning(node.locate(field), &full_path(path, field), message);
+            }
             errors.extend(validate::job::job(object));
             errors
         });

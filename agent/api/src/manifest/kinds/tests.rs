@@ -344,6 +344,10 @@ fn stateful_sets_are_validated(#[case] rest: &str, #[case] path: &str) {
 #[case::no_completions("Never", "  parallelism: 2\n  completionMode: Indexed\n", &["spec.completions"])]
 #[case::per_index("Never", "  backoffLimitPerIndex: 1\n", &["spec.backoffLimitPerIndex"])]
 #[case::selector("Never", "  selector: {matchLabels: {a: b}}\n", &["spec.selector"])]
+#[case::generated("Never", "  selector: {matchLabels: {batch.kubernetes.io/controller-uid: u}}\n", &[])]
+#[case::manual("Never", "  manualSelector: true\n  selector: {matchLabels: {a: b}}\n", &[])]
+#[case::manual_for_others("Never", "  manualSelector: true\n  selector: {matchLabels: {a: c}}\n", &["spec.template.metadata.labels"])]
+#[case::no_selector("Never", "  manualSelector: true\n", &["spec.selector"])]
 #[case::policy_needs_never(
     "OnFailure",
     "  podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}\n",
@@ -368,6 +372,18 @@ fn stateful_sets_are_validated(#[case] rest: &str, #[case] path: &str) {
 fn jobs_are_validated(#[case] policy: &str, #[case] rest: &str, #[case] expected: &[&str]) {
     let template = format!(", restartPolicy: {policy}");
     assert_eq!(workload("Job", &template, rest), expected);
+}
+
+#[test]
+fn generated_selector_of_job_is_removed_with_a_warning() {
+    let parsed = strict(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\nspec:\n  selector: {matchLabels: {controller-uid: u}}\n  template: \
+         {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}\n",
+    );
+    assert_eq!(messages(&parsed), [""; 0]);
+    let warnings: Vec<&str> = parsed.warnings.iter().map(|w| w.message.as_str()).collect();
+    assert_eq!(warnings, ["is removed: the controller of another cluster generated it"]);
+    assert_eq!(parsed.workloads[0].json()["spec"]["selector"], serde_json::Value::Null);
 }
 
 #[rstest]

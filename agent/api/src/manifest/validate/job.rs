@@ -2,10 +2,13 @@
 //!
 //! Source: Kubernetes 1.36, pkg/apis/batch/validation/validation.go and pkg/apis/batch/v1/defaults.go.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::batch::v1::{Job, JobSpec, PodFailurePolicyRule, SuccessPolicyRule};
 use k8s_openapi::api::core::v1::PodSpec;
 
-use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};
+use crate::manifest::validate::{Check, FieldError, Rule, metadata, names, selectors};
+use crate::selector;
 
 /// The maximum number of indexes of an Indexed Job with policies for single indexes.
 const MOST_INDEXES: i64 = 100_000;
@@ -25,6 +28,38 @@ pub(in crate::manifest) fn apply_defaults(job: &mut JobSpec) {
     }
 }
 
+/// Removes the selector that a cluster's Job controller generated, as `kubectl get -o yaml` prints it: each Job gets its own.
+/// Returns whether there was one.
+pub(in crate::manifest) fn remove_generated_selector(job: &mut JobSpec) -> bool {
+    let generated = ["batch.kubernetes.io/controller-uid", "controller-uid"];
+    let is_generated = job.selector.as_ref().is_some_and(|selector| {
+        let mut pairs = selector.match_labels.iter().flatten();
+        let no_expressions = selector.match_expressions.iter().flatten().next().is_none();
+        let is_given = !selector::is_empty(selector);
+        is_given && no_expressions && pairs.all(|(key, _)| generated.contains(&key.as_str()))
+    });
+    let is_removed = is_generated && job.manual_selector != Some(true);
+    if is_removed {
+        job.selector = None;
+    }
+    is_removed
+}
+
+/// Checks a selector that the author chose.
+fn manual_selector(check: &mut Check, spec: &JobSpec) {
+    let Some(wanted) = &spec.selector else {
+        return check.required("spec.selector", "because manualSelector is true");
+    };
+    let none = BTreeMap::new();
+    let metadata = spec.template.metadata.as_ref();
+    let labels = metadata.and_then(|metadata| metadata.labels.as_ref()).unwrap_or(&none);
+    selectors::labels(check, "spec.selector", Some(wanted));
+    if !selector::matches_selector(wanted, labels) {
+        let detail = "`selector` does not match template `labels`";
+        check.invalid("spec.template.metadata.labels", "", detail);
+    }
+}
+
 /// Validates a defaulted Job, except for its template.
 pub(in crate::manifest) fn job(job: &Job) -> Vec<FieldError> {
     let mut check = Check::default();
@@ -32,6 +67,9 @@ pub(in crate::manifest) fn job(job: &Job) -> Vec<FieldError> {
     let none = JobSpec::default();
     let spec = job.spec.as_ref().unwrap_or(&none);
     self::spec(&mut check, "spec", spec);
+    if spec.manual_selector == Some(true) {
+        manual_selector(&mut check, spec);
+    }
     let name = job.metadata.name.as_deref().unwrap_or_default();
     if is_indexed(spec)
         && let Some(completions) = spec.completions.filter(|completions| *completions > 0)
