@@ -98,6 +98,9 @@ impl Parsed {
 /// The maximum number of duplicate keys of a text that are reported individually.
 const MAX_DUPLICATES: usize = 100;
 
+const CONTROL_CHARACTER: &str =
+    "control characters are not allowed in YAML: write an escape, such as \\x1b, in double quotes";
+
 /// The maximum length of the part of a line that a problem shows, in characters.
 const EXCERPT: usize = 120;
 /// The maximum length of a line that a problem stores, in bytes: many problems may be on one line.
@@ -189,6 +192,9 @@ pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
         generated: Generated::new(),
         template_names_no_grace: false,
     };
+    if let Some(place) = tree::control_character(text).filter(|_| !json::is_json(text)) {
+        loader.problem(place, "", CONTROL_CHARACTER);
+    }
     let read = tree::read(text, Policy::Author);
     for error in &read.errors {
         loader.problem(error.place, "", &error.message);

@@ -1,4 +1,4 @@
-//! ◆ Converts JSON for a YAML parser, which supports all of JSON except tabs and surrogates. Pure.
+//! ◆ Converts texts for a YAML parser: JSON, of which it does not support tabs and surrogates, and byte order marks. Pure.
 
 use std::borrow::Cow;
 
@@ -67,10 +67,10 @@ fn next_object(json: &str) -> Option<usize> {
 }
 
 /// JSON allows tabs as indentation and escapes characters as pairs of surrogates, YAML does not: tabs are replaced by spaces, which
-/// preserves all positions, and pairs by their characters.
+/// preserves all positions, and pairs by their characters. In YAML, byte order marks of later documents are removed.
 pub(super) fn for_yaml(text: &str) -> Cow<'_, str> {
     if !is_json(text) {
-        return Cow::Borrowed(text);
+        return without_later_marks(text);
     }
     let text =
         if text.contains('\t') { Cow::Owned(text.replace('\t', " ")) } else { Cow::Borrowed(text) };
@@ -79,6 +79,20 @@ pub(super) fn for_yaml(text: &str) -> Cow<'_, str> {
     } else {
         text
     }
+}
+
+/// YAML without the byte order marks at the start of later documents, which kubectl ignores: files were concatenated.
+fn without_later_marks(text: &str) -> Cow<'_, str> {
+    if !text.contains("\n\u{feff}") {
+        return Cow::Borrowed(text);
+    }
+    let mut follows_separator = false;
+    let lines = text.split_inclusive('\n').map(|line| {
+        let document = line.strip_prefix('\u{feff}').filter(|_| follows_separator);
+        follows_separator = line.starts_with("---");
+        document.unwrap_or(line)
+    });
+    Cow::Owned(lines.collect())
 }
 
 /// JSON with escaped surrogates replaced by characters; an unpaired one becomes the replacement character.

@@ -234,7 +234,7 @@ impl<'a> Manifest<'a> {
                 let place = Position { line: error.line(), column: error.column() };
                 return Err(syntax(place, &format!("not valid JSON: {error}")));
             }
-        } else if let Some(place) = control_character(&self.text) {
+        } else if let Some(place) = tree::control_character(&self.text) {
             return Err(syntax(place, "control characters are not allowed"));
         }
         let Contents { mut documents, errors, .. } = tree::read(&self.text, Policy::Kubelet);
@@ -407,19 +407,6 @@ fn text(bytes: &[u8]) -> Result<Cow<'_, str>, &'static str> {
             Cow::Owned(_) => Err("not valid UTF-8"),
         },
     }
-}
-
-/// The first character that YAML does not allow.
-fn control_character(text: &str) -> Option<Position> {
-    let printable = |c: char| {
-        matches!(c,
-            '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}'
-            | '\u{10000}'..)
-    };
-    let at = text.find(|c| !printable(c))?;
-    let before = text.get(..at).unwrap_or_default();
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    Some(Position { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 })
 }
 
 #[cfg(test)]

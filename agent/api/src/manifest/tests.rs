@@ -42,6 +42,31 @@ fn valid_pod_is_defaulted() {
     assert_eq!(pod.containers()[0].image_pull_policy.as_deref(), Some("Always"));
 }
 
+#[rstest]
+#[case::bell("\u{7}", false)]
+#[case::delete("\u{7f}", false)]
+#[case::next_line("\u{85}", true)]
+#[case::escape("\\x07", true)]
+fn control_characters_are_refused(#[case] text: &str, #[case] is_allowed: bool) {
+    let with_argument = format!("{GOOD}    args: [\"{text}\"]\n");
+    let found = problems(&strict(&with_argument));
+    let expected = "pod.yaml:8:13: control characters are not allowed";
+    assert_eq!(found.iter().any(|problem| problem.starts_with(expected)), !is_allowed, "{found:?}");
+    assert_eq!(found.is_empty(), is_allowed);
+}
+
+/// Files that were concatenated may each begin with a byte order mark.
+#[rstest]
+#[case::after_separator("---\n\u{feff}", true)]
+#[case::after_commented_separator("--- # b\r\n\u{feff}", true)]
+#[case::within_document("\u{feff}", false)]
+fn byte_order_mark_may_begin_each_document(#[case] between: &str, #[case] is_allowed: bool) {
+    let second = GOOD.replace("name: web", "name: other");
+    let parsed = strict(&format!("\u{feff}{GOOD}{between}{second}"));
+    assert_eq!(parsed.problems.is_empty(), is_allowed, "{:?}", parsed.problems);
+    assert_eq!(parsed.pods.len() == 2, is_allowed);
+}
+
 /// YAML that kubectl's parser accepts and YAML 1.2 does not allow: the value of a label, an annotation and an argument.
 #[rstest]
 #[case::bracket_below_its_key("    args: [\n      \"a\",\n    ]\n", "", "a")]

@@ -96,6 +96,19 @@ pub(super) fn read(text: &str, policy: Policy) -> Contents {
     builder.contents
 }
 
+/// The first character that YAML does not allow.
+pub(super) fn control_character(text: &str) -> Option<Position> {
+    let printable = |c: char| {
+        matches!(c,
+            '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}'
+            | '\u{10000}'..)
+    };
+    let at = text.find(|c| !printable(c))?;
+    let before = text.get(..at).unwrap_or_default();
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    Some(Position { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 })
+}
+
 /// Why a collection cannot be a key. An unrendered template looks like one.
 const NO_KEY: &str = "a list or an object cannot be a key: render a template with {{ … }} first, for example with helm template";
 
