@@ -360,7 +360,10 @@ impl Loader<'_> {
             // Fields that failed to decode were reported already.
             let named = self.parsed.problems.iter();
             let named: Vec<String> = named.map(|problem| problem.path.clone()).collect();
-            errors.retain(|error| !named.contains(&full_path(path, &error.field)));
+            errors.retain(|error| {
+                let field = full_path(path, &error.field);
+                !named.iter().any(|undecoded| is_consequence(&field, undecoded))
+            });
         }
         for error in errors {
             self.problem(
@@ -370,6 +373,17 @@ impl Loader<'_> {
             );
         }
     }
+}
+
+/// Whether the error of a field is a consequence of a value that could not be decoded, and was replaced by an empty one. For some keys
+/// in brackets, the path of the error has fewer steps: `spec.resources[storage]` for `spec.resources.requests.storage`.
+fn is_consequence(field: &str, undecoded: &str) -> bool {
+    let key = field.strip_suffix(']').and_then(|field| field.rsplit_once('['));
+    let is_step = |(map, key): (&str, &str)| {
+        let steps = undecoded.strip_prefix(map);
+        steps.is_some_and(|steps| steps.ends_with(&format!(".{key}")))
+    };
+    field == undecoded || key.is_some_and(is_step)
 }
 
 /// The path of a field of the object at `path`.

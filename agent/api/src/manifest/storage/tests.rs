@@ -60,6 +60,24 @@ fn persistent_volumes_are_validated(
     assert_eq!(paths(&parsed.problems), expected, "{:?}", parsed.problems);
 }
 
+#[rstest]
+#[case(
+    "PersistentVolumeClaim",
+    "resources: {requests: {storage: 10GB}}",
+    "spec.resources.requests.storage"
+)]
+#[case(
+    "PersistentVolume",
+    "hostPath: {path: /d}, capacity: {storage: 10GB}",
+    "spec.capacity.storage"
+)]
+fn malformed_quantity_is_one_problem(#[case] kind: &str, #[case] spec: &str, #[case] path: &str) {
+    let parsed = strict(&format!(
+        "apiVersion: v1\nkind: {kind}\nmetadata: {{name: x}}\nspec: {{{MODES}, {spec}}}\n"
+    ));
+    assert_eq!(paths(&parsed.problems), [path], "{:?}", parsed.problems);
+}
+
 /// The object is identified by its full name.
 #[rstest]
 #[case(
