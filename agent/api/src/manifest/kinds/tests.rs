@@ -359,6 +359,11 @@ fn stateful_sets_are_validated(#[case] rest: &str, #[case] path: &str) {
     "  podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {operator: In, values: [0]}}]}\n",
     &["spec.podFailurePolicy.rules[0].onExitCodes.values[0]"]
 )]
+#[case::order(
+    "Never",
+    "  podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {operator: In, values: [2, 1]}}]}\n",
+    &["spec.podFailurePolicy.rules[0].onExitCodes.values"]
+)]
 #[case::container(
     "Never",
     "  podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {containerName: d, operator: In, values: [1]}}]}\n",
@@ -372,6 +377,19 @@ fn stateful_sets_are_validated(#[case] rest: &str, #[case] path: &str) {
 fn jobs_are_validated(#[case] policy: &str, #[case] rest: &str, #[case] expected: &[&str]) {
     let template = format!(", restartPolicy: {policy}");
     assert_eq!(workload("Job", &template, rest), expected);
+}
+
+#[rstest]
+#[case(63, &[])]
+#[case(64, &["metadata.name"])]
+fn names_of_jobs_fit_into_a_label(#[case] length: usize, #[case] expected: &[&str]) {
+    let parsed = strict(&format!(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {}}}\nspec: {{template: {{spec: {{restartPolicy: Never, containers: [{{name: c, \
+         image: i}}]}}}}}}\n",
+        "n".repeat(length)
+    ));
+    let paths: Vec<&str> = parsed.problems.iter().map(|p| p.path.as_str()).collect();
+    assert_eq!(paths, expected, "{:?}", parsed.problems);
 }
 
 #[test]

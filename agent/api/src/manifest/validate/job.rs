@@ -71,7 +71,10 @@ pub(in crate::manifest) fn job(job: &Job) -> Vec<FieldError> {
         manual_selector(&mut check, spec);
     }
     let name = job.metadata.name.as_deref().unwrap_or_default();
-    if is_indexed(spec)
+    if spec.manual_selector != Some(true) && (64..=253).contains(&name.len()) {
+        let detail = "must be no more than 63 characters, because it is a label of the pods";
+        check.invalid("metadata.name", name, detail);
+    } else if is_indexed(spec)
         && let Some(completions) = spec.completions.filter(|completions| *completions > 0)
     {
         // Each pod's host name is the Job's name with its index.
@@ -238,6 +241,10 @@ fn failure_rule(check: &mut Check, field: &str, job: &JobSpec, rule: &PodFailure
                 "",
                 "must have at most 255 items",
             ),
+        }
+        if !codes.values.is_sorted() {
+            let values: Vec<String> = codes.values.iter().map(i32::to_string).collect();
+            check.invalid(format!("{field}.values"), values.join(", "), "must be ordered");
         }
         for (index, code) in codes.values.iter().enumerate() {
             let place = format!("{field}.values[{index}]");
