@@ -356,11 +356,15 @@ impl Loader<'_> {
         at: &str,
         template: &mut PodTemplateSpec,
     ) -> Vec<FieldError> {
-        let mut metadata = template.metadata.clone().unwrap_or_default();
-        // The controller sets the names of the pods.
-        metadata.name = Some("pod".to_owned());
-        metadata.generate_name = None;
-        metadata.namespace = None;
+        // Pods get only these fields of the template's metadata; the controller sets their names.
+        let given = template.metadata.clone().unwrap_or_default();
+        let metadata = ObjectMeta {
+            name: Some("pod".to_owned()),
+            annotations: given.annotations,
+            finalizers: given.finalizers,
+            labels: given.labels,
+            ..ObjectMeta::default()
+        };
         let spec = template.spec.take();
         self.template_names_no_grace = names_no_grace(spec.as_ref());
         if let Some(spec) = &spec {

@@ -231,6 +231,18 @@ fn workload(kind: &str, template: &str, rest: &str) -> Vec<String> {
     parsed.problems.iter().map(|problem| problem.path.clone()).collect()
 }
 
+#[rstest]
+#[case("ownerReferences: [{}], managedFields: [{}], generation: -1, name: A", &[])]
+#[case("finalizers: [a]", &["spec.template.metadata.finalizers[0]"])]
+fn pods_have_no_other_metadata_of_their_template(#[case] fields: &str, #[case] expected: &[&str]) {
+    let parsed = strict(&format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: x}}\nspec:\n  selector: {{matchLabels: {{a: b}}}}\n  template:\n    \
+         metadata: {{labels: {{a: b}}, {fields}}}\n    spec: {{containers: [{{name: c, image: i}}]}}\n"
+    ));
+    let paths: Vec<&str> = parsed.problems.iter().map(|p| p.path.as_str()).collect();
+    assert_eq!(paths, expected, "{:?}", parsed.problems);
+}
+
 const SELECTOR: &str = "  selector: {matchLabels: {a: b}}\n";
 
 #[rstest]
