@@ -91,6 +91,24 @@ fn namespace_of_cluster_scoped_object_is_removed(
 }
 
 #[rstest]
+#[case("v1", "Endpoints", "subsets: [{addresses: [{ip: 1.2.3.4, nodeName: n}], ports: [{port: 1, appProtocol: a/b}]}]", &[])]
+#[case("v1", "Endpoints", "subsets: [{addresses: [{ip: 1.2.3.4, nodeName: a b}]}]", &["subsets[0].addresses[0].nodeName"])]
+#[case("v1", "Endpoints", "subsets: [{addresses: [{ip: 1.2.3.4}], ports: [{port: 1, appProtocol: a b}]}]", &["subsets[0].ports[0].appProtocol"])]
+#[case("node.k8s.io/v1", "RuntimeClass", "handler: h\nscheduling: {nodeSelector: {a: b c}}", &["scheduling.nodeSelector"])]
+#[case("node.k8s.io/v1", "RuntimeClass", "handler: h\nscheduling: {tolerations: [{key: a, operator: Some}]}", &["scheduling.tolerations[0].operator"])]
+fn other_objects_are_validated(
+    #[case] version: &str,
+    #[case] kind: &str,
+    #[case] rest: &str,
+    #[case] expected: &[&str],
+) {
+    let parsed =
+        strict(&format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\n{rest}\n"));
+    let paths: Vec<&str> = parsed.problems.iter().map(|p| p.path.as_str()).collect();
+    assert_eq!(paths, expected, "{:?}", parsed.problems);
+}
+
+#[rstest]
 #[case("apps", &[])]
 #[case("apps.web", &["m.yaml:3:18: metadata.name: invalid value \"apps.web\": must not contain dots"])]
 fn names_of_namespaces_are_dns_labels(#[case] name: &str, #[case] expected: &[&str]) {

@@ -32,6 +32,8 @@ pub(in crate::manifest) fn endpoints(endpoints: &Endpoints) -> Vec<FieldError> {
             }
             let protocol = of.protocol.as_deref();
             port(&mut check, &field, name, protocol, Some(of.port));
+            let protocol = of.app_protocol.as_deref();
+            check.maybe_formed(format!("{field}.appProtocol"), protocol, names::qualified);
         }
     }
     check.errors
@@ -90,6 +92,8 @@ fn addresses(check: &mut Check, field: &str, addresses: &[EndpointAddress]) {
         if let Some(hostname) = hostname.filter(|name| !name.is_empty()) {
             check.formed(format!("{field}.hostname"), hostname, names::dns_label);
         }
+        let node = address.node_name.as_deref();
+        check.maybe_formed(format!("{field}.nodeName"), node, names::dns_subdomain);
     }
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::pod::SYSTEM_CLASSES;
 
-use crate::manifest::validate::pod::resources;
+use crate::manifest::validate::pod::{resources, scheduling};
 use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};
 
 /// The API server's limit for all entries together, in bytes.
@@ -63,6 +63,12 @@ pub(in crate::manifest) fn runtime_class(class: &RuntimeClass) -> Vec<FieldError
         let limits =
             ResourceRequirements { limits: Some(fixed.clone()), ..ResourceRequirements::default() };
         resources::overhead(&mut check, "overhead.podFixed", &limits);
+    }
+    if let Some(rules) = &class.scheduling {
+        let selector = rules.node_selector.iter().flatten();
+        check.keys("scheduling.nodeSelector", selector, true);
+        let tolerations = rules.tolerations.as_deref().unwrap_or_default();
+        scheduling::tolerations(&mut check, "scheduling.tolerations", tolerations);
     }
     check.errors
 }
