@@ -417,6 +417,7 @@ impl CriError {
             Code::DataLoss => "DataLoss",
             Code::Unknown => "Unknown",
             Code::Internal => "Internal",
+            Code::InvalidResponse => return self.message.clone(),
         };
         format!("rpc error: code = {code} desc = {}", self.message)
     }
@@ -428,7 +429,7 @@ impl CriError {
     }
 }
 
-/// The kind of failure, as in gRPC.
+/// The kind of failure, as in gRPC, or an invalid response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// The object is unknown.
@@ -463,6 +464,8 @@ pub enum Code {
     Unknown,
     /// The runtime failed.
     Internal,
+    /// The response lacks a required field: no code of gRPC.
+    InvalidResponse,
 }
 
 impl fmt::Display for Code {
@@ -484,6 +487,7 @@ impl fmt::Display for Code {
             Self::Cancelled => "cancelled",
             Self::Unknown => "failed",
             Self::Internal => "internal error of the runtime",
+            Self::InvalidResponse => "invalid response",
         })
     }
 }

@@ -94,13 +94,16 @@ fn channel(path: PathBuf) -> Channel {
 impl Cri for GrpcCri {
     async fn version(&self) -> Result<Version, CriError> {
         let request = v1::VersionRequest { version: "0.1.0".to_owned() };
-        self.call(request, Some(self.deadline)).await.map(wire::version)
+        let answer = self.call(request, Some(self.deadline)).await?;
+        wire::verify::version(&answer)?;
+        Ok(wire::version(answer))
     }
 
     async fn status(&self) -> Result<RuntimeStatus, CriError> {
-        self.call(v1::StatusRequest { verbose: false }, Some(self.deadline))
-            .await
-            .map(wire::runtime_status)
+        let request = v1::StatusRequest { verbose: false };
+        let answer = self.call(request, Some(self.deadline)).await?;
+        wire::verify::runtime_status(&answer)?;
+        Ok(wire::runtime_status(answer))
     }
 
     async fn update_pod_cidr(&self, cidrs: &str) -> Result<(), CriError> {
@@ -121,9 +124,8 @@ impl Cri for GrpcCri {
             config: Some(wire::sandbox_config(spec)),
             runtime_handler: spec.runtime_handler.clone(),
         };
-        self.call(request, Some(self.sandbox_deadline()))
-            .await
-            .map(|answer| SandboxId::new(answer.pod_sandbox_id))
+        let answer = self.call(request, Some(self.sandbox_deadline())).await?;
+        wire::verify::new_sandbox(answer.pod_sandbox_id, spec)
     }
 
     async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
@@ -163,9 +165,8 @@ impl Cri for GrpcCri {
             config: Some(wire::container_config(spec)),
             sandbox_config: Some(wire::sandbox_config(sandbox_spec)),
         };
-        self.call(request, Some(self.deadline))
-            .await
-            .map(|answer| ContainerId::new(answer.container_id))
+        let answer = self.call(request, Some(self.deadline)).await?;
+        wire::verify::new_container(answer.container_id, spec)
     }
 
     async fn start_container(&self, id: &ContainerId) -> Result<(), CriError> {
@@ -256,7 +257,11 @@ impl Cri for GrpcCri {
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError> {
         let request =
             v1::ImageStatusRequest { image: Some(wire::image_spec(image)), verbose: false };
-        Ok(self.call(request, Some(self.deadline)).await?.image.map(wire::image))
+        let answer = self.call(request, Some(self.deadline)).await?;
+        if let Some(found) = &answer.image {
+            wire::verify::image(found, image)?;
+        }
+        Ok(answer.image.map(wire::image))
     }
 
     async fn pull_image(
@@ -288,7 +293,12 @@ impl Cri for GrpcCri {
             ids.insert(wire::image_id(container));
             let answer = self.call(request, Some(self.deadline)).await;
             match answer {
-                Ok(answer) => ids.extend(wire::mounted_images(answer.status)),
+                Ok(answer) => {
+                    if let Some(status) = &answer.status {
+                        wire::verify::container(status)?;
+                    }
+                    ids.extend(wire::mounted_images(answer.status));
+                }
                 // The container was removed meanwhile.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
@@ -344,7 +354,8 @@ impl Cri for GrpcCri {
             stdout: streams.stdout,
             stderr: streams.stderr,
         };
-        self.call(request, Some(self.deadline)).await.map(|answer| answer.url)
+        let answer = self.call(request, Some(self.deadline)).await?;
+        wire::verify::url("Exec", answer.url)
     }
 
     async fn attach(&self, id: &ContainerId, streams: StreamOptions) -> Result<String, CriError> {
@@ -355,7 +366,8 @@ impl Cri for GrpcCri {
             stdout: streams.stdout,
             stderr: streams.stderr,
         };
-        self.call(request, Some(self.deadline)).await.map(|answer| answer.url)
+        let answer = self.call(request, Some(self.deadline)).await?;
+        wire::verify::url("Attach", answer.url)
     }
 
     async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> Result<String, CriError> {
@@ -363,7 +375,8 @@ impl Cri for GrpcCri {
             pod_sandbox_id: id.as_str().to_owned(),
             port: ports.iter().map(|port| i32::from(*port)).collect(),
         };
-        self.call(request, Some(self.deadline)).await.map(|answer| answer.url)
+        let answer = self.call(request, Some(self.deadline)).await?;
+        wire::verify::url("PortForward", answer.url)
     }
 
     async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError> {

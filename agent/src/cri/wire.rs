@@ -21,6 +21,7 @@ use crate::pod_spec::spec::{CgroupDriver, HandlerFeatures, Resources};
 
 mod request;
 mod stats;
+pub(super) mod verify;
 
 use request::resources;
 pub(super) use request::{container_config, image_spec, pod_selector, sandbox_config};
@@ -58,11 +59,6 @@ pub(super) fn error(call: &'static str, status: &Status) -> CriError {
         tonic::Code::DataLoss => Code::DataLoss,
     };
     CriError { call, code, message: status.message().to_owned() }
-}
-
-/// The error for a response without a required field.
-fn incomplete(call: &'static str, what: &str) -> CriError {
-    CriError { call, code: Code::Internal, message: format!("the response has no {what}") }
 }
 
 /// How a runtime creates cgroups; `None` for a value that this version of the CRI does not define.
@@ -131,9 +127,10 @@ pub(super) fn listed_sandbox(from: v1::PodSandbox) -> Option<ListedSandbox> {
 pub(super) fn sandbox_status(
     answer: Option<v1::PodSandboxStatus>,
 ) -> Result<ObservedSandbox, CriError> {
-    let from = answer.ok_or_else(|| incomplete("PodSandboxStatus", "status"))?;
+    let from =
+        answer.ok_or_else(|| verify::invalid("PodSandboxStatus", "pod sandbox status is nil"))?;
+    verify::sandbox(&from)?;
     let ready = from.state() == v1::PodSandboxState::SandboxReady;
-    let metadata = from.metadata.ok_or_else(|| incomplete("PodSandboxStatus", "metadata"))?;
     let namespaces =
         from.linux.and_then(|linux| linux.namespaces).and_then(|namespaces| namespaces.options);
     let network = match namespaces.map(|options| options.network()) {
@@ -149,7 +146,7 @@ pub(super) fn sandbox_status(
     Ok(ObservedSandbox {
         id: SandboxId::new(from.id),
         ready,
-        attempt: metadata.attempt,
+        attempt: from.metadata.map_or(0, |metadata| metadata.attempt),
         created_at: timestamp(from.created_at),
         network,
         ips,
@@ -177,7 +174,9 @@ pub(super) fn container_status(
     answer: Option<v1::ContainerStatus>,
     listed: &ListedContainer,
 ) -> Result<ObservedContainer, CriError> {
-    let from = answer.ok_or_else(|| incomplete("ContainerStatus", "status"))?;
+    let from =
+        answer.ok_or_else(|| verify::invalid("ContainerStatus", "container status is nil"))?;
+    verify::container(&from)?;
     let state = match from.state() {
         v1::ContainerState::ContainerCreated => ContainerState::Created,
         v1::ContainerState::ContainerRunning => {
@@ -374,6 +373,7 @@ mod tests {
             id: "c1".to_owned(),
             metadata: Some(v1::ContainerMetadata { name: "app".to_owned(), attempt: 2 }),
             state: v1::ContainerState::ContainerExited.into(),
+            created_at: 1,
             started_at: 1_000_000_000,
             finished_at: 3_000_000_000,
             exit_code: 7,
@@ -384,6 +384,7 @@ mod tests {
                 user_specified_image: "web:1".to_owned(),
                 ..v1::ImageSpec::default()
             }),
+            image_ref: "sha256:1".to_owned(),
             ..v1::ContainerStatus::default()
         };
         let seen = container_status(Some(status.clone()), &listed).unwrap();
@@ -400,7 +401,7 @@ mod tests {
             2,
             "the attempt stands in"
         );
-        assert_eq!(container_status(None, &listed).unwrap_err().code, Code::Internal);
+        assert_eq!(container_status(None, &listed).unwrap_err().code, Code::InvalidResponse);
     }
 
     #[test]
@@ -433,7 +434,14 @@ mod tests {
     #[test]
     fn first_address_is_primary() {
         let status = v1::PodSandboxStatus {
-            metadata: Some(v1::PodSandboxMetadata::default()),
+            id: "s1".to_owned(),
+            metadata: Some(v1::PodSandboxMetadata {
+                name: "web".to_owned(),
+                uid: "u1".to_owned(),
+                namespace: "default".to_owned(),
+                attempt: 0,
+            }),
+            created_at: 1,
             network: Some(v1::PodSandboxNetworkStatus {
                 ip: "10.0.0.2".to_owned(),
                 additional_ips: vec![v1::PodIp { ip: "fd00::2".to_owned() }],

@@ -242,7 +242,8 @@ pub(crate) fn pull_error_text(error: &CriError) -> String {
         | Code::Aborted
         | Code::OutOfRange
         | Code::DataLoss
-        | Code::Internal => error.go_text(),
+        | Code::Internal
+        | Code::InvalidResponse => error.go_text(),
     }
 }
 
