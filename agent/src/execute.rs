@@ -251,7 +251,7 @@ impl Job {
         Killer {
             shared: Arc::clone(&self.shared),
             pod: self.pod.clone(),
-            host: first_ip(&self.pod, &self.shared, &self.observed),
+            host: hook_host(&self.observed),
         }
     }
 
@@ -369,14 +369,11 @@ fn listed(seen: &ObservedContainer, pod: &Pod) -> ListedContainer {
     }
 }
 
-/// The primary address of a pod, where its containers listen.
-pub(crate) fn first_ip(pod: &Pod, shared: &Shared, observed: &Observed) -> Option<String> {
-    if pod.host_network() {
-        return shared.host_ips().into_iter().next();
-    }
-    let newest = observed.sandboxes.first()?;
-    let ips = newest.ips.as_ref()?;
-    ips.iter().find(|ip| !ip.is_empty()).cloned()
+/// The host of HTTP hooks: the address that the runtime reports for the pod, and none for a pod in the node's network, whose address
+/// most runtimes do not report (Kubernetes 1.36, pkg/kubelet/lifecycle/handlers.go runHTTPHandler).
+pub(crate) fn hook_host(observed: &Observed) -> Option<String> {
+    let newest = observed.sandboxes.first().filter(|sandbox| sandbox.ready)?;
+    newest.addresses().first().cloned()
 }
 
 /// The result of stopping a pod.

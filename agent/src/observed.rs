@@ -1,6 +1,7 @@
 //! ◆ The observed state of a pod: the runtime's data at one time.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -101,6 +102,21 @@ pub struct ObservedSandbox {
     pub network: NetworkMode,
     /// Addresses, the primary one first. `None`: the runtime reports no network; an empty primary address is kept as `""`.
     pub ips: Option<Vec<String>>,
+}
+
+impl ObservedSandbox {
+    /// The reported addresses; none if one of them is no address.
+    ///
+    /// Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_sandbox.go determinePodSandboxIPs.
+    pub fn addresses(&self) -> &[String] {
+        let reported = self.ips.as_deref().unwrap_or_default();
+        let addresses = match reported {
+            [primary, additional @ ..] if primary.is_empty() => additional,
+            addresses => addresses,
+        };
+        let are_valid = addresses.iter().all(|ip| ip.parse::<IpAddr>().is_ok());
+        if are_valid { addresses } else { &[] }
+    }
 }
 
 /// The network namespace of a sandbox.
@@ -244,4 +260,27 @@ pub enum ProbeResult {
     Failure,
     /// Neither threshold is reached.
     Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use crate::fixtures::sandbox;
+
+    #[rstest]
+    #[case::no_network(None, &[])]
+    #[case::host_network(Some(""), &[])]
+    #[case::two_families(Some("10.0.0.2,fd00::2"), &["10.0.0.2", "fd00::2"])]
+    #[case::additional_only(Some(",fd00::2"), &["fd00::2"])]
+    #[case::primary_is_no_address(Some("pod,fd00::2"), &[])]
+    #[case::additional_is_no_address(Some("10.0.0.2,"), &[])]
+    fn sandbox_has_no_addresses_if_one_is_invalid(
+        #[case] reported: Option<&str>,
+        #[case] expected: &[&str],
+    ) {
+        let mut sandbox = sandbox("s1", true);
+        sandbox.ips = reported.map(|ips| ips.split(',').map(str::to_owned).collect());
+        assert_eq!(sandbox.addresses(), expected);
+    }
 }

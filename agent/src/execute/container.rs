@@ -330,7 +330,7 @@ async fn post_start(
     handler: &LifecycleHandler,
     id: &ContainerId,
 ) -> Result<(), NotStarted> {
-    let host = sandbox.ips.first().map(String::as_str);
+    let host = sandbox.host.as_deref();
     let mut kill_now = job.shared.kill_now.clone();
     let result = tokio::select! {
         result = hook::run(&job.shared, &job.pod, container, handler, id, host) => result,
@@ -346,7 +346,7 @@ async fn post_start(
     let failed = Progress::HookFailed(container.name.clone(), message.clone());
     job.send(failed);
     let stop = stop::after_failed_post_start(&job.pod, id, &container.name);
-    let killer = Killer { host: sandbox.ips.first().cloned(), ..job.killer() };
+    let killer = Killer { host: sandbox.host.clone(), ..job.killer() };
     for failure in killer.kill(&stop).await {
         tracing::warn!(pod = %job.pod.full_name(), container = %failure.name, error = %failure.error, "failed to stop container");
     }

@@ -27,6 +27,8 @@ pub(super) struct SandboxContext {
     pub(super) id: SandboxId,
     pub(super) spec: SandboxSpec,
     pub(super) ips: Vec<String>,
+    /// The primary address that the runtime reports, for HTTP hooks.
+    pub(super) host: Option<String>,
     pub(super) volumes: Map<String, HostVolume>,
     /// The errors of missing images that are volumes.
     pub(super) failed_images: Map<String, PullError>,
@@ -58,7 +60,7 @@ impl Job {
             SandboxStep::Keep { id, attempt } => {
                 self.ensure_cgroup(true).await?;
                 let seen = self.observed.sandboxes.iter().find(|sandbox| sandbox.id == *id);
-                let ips = seen.and_then(|sandbox| sandbox.ips.clone()).unwrap_or_default();
+                let ips = seen.map(|sandbox| sandbox.addresses().to_vec()).unwrap_or_default();
                 {
                     let spec = self.sandbox_spec(*attempt, &grants, false).await?;
                     (id.clone(), spec, ips)
@@ -75,17 +77,14 @@ impl Job {
                 }
             }
         };
-        let ips: Vec<String> = if self.pod.host_network() {
-            self.shared.host_ips()
-        } else {
-            ips.into_iter().filter(|ip| !ip.is_empty()).collect()
-        };
+        let host = ips.first().cloned();
+        let ips = if self.pod.host_network() { self.shared.host_ips() } else { ips };
         let text = self.shared.hosts_file(&self.pod, &ips);
         brief(|| self.dirs.write_etc_hosts(&text)).map_err(|error| self.volume_failure(&error))?;
         let Some(failed_images) = self.pull_volumes(&spec, &mut volumes).await else {
             return Ok(None);
         };
-        Ok(Some(SandboxContext { id, spec, ips, volumes, failed_images, grants }))
+        Ok(Some(SandboxContext { id, spec, ips, host, volumes, failed_images, grants }))
     }
 
     /// Pulls the images that are volumes. Returns the errors by the volume's name; `None` if the pod must terminate.
@@ -224,7 +223,7 @@ impl Job {
             self.event(None, &EventReason::FailedSandboxStatus(error.go_text()));
             failure(&error)
         })?;
-        Ok(Some((id, spec, status.ips.unwrap_or_default())))
+        Ok(Some((id, spec, status.addresses().to_vec())))
     }
 
     /// Lets drivers prepare the devices of the pod's ResourceClaims. Returns false if the pod must terminate; devices that drivers

@@ -24,7 +24,7 @@ use crate::decide::plan::restart;
 use crate::decide::resize::ResizeConditions;
 use crate::decide::resize::actuated::Actuated;
 use crate::node::Features;
-use crate::observed::Observed;
+use crate::observed::{Observed, ObservedSandbox};
 
 pub use conditions::is_own;
 pub use phase::phase;
@@ -181,7 +181,7 @@ fn pod_ips(inputs: &Inputs<'_>) -> Vec<String> {
     if inputs.pod.host_network() {
         return Vec::new();
     }
-    let reported = newest.and_then(|sandbox| sandbox.ips.clone()).unwrap_or_default();
+    let reported = newest.map(ObservedSandbox::addresses).unwrap_or_default();
     let parsed = reported.iter().filter_map(|ip| ip.parse::<std::net::IpAddr>().ok());
     let valid: Vec<String> = parsed.map(|ip| ip.to_string()).collect();
     let of_family = |v6: bool| valid.iter().find(|ip| is_v6(ip) == v6).cloned();

@@ -14,7 +14,7 @@ use crate::decide::plan::stop::{ORPHAN_GRACE, orphan};
 use crate::decide::plan::terminate::effective_grace;
 use crate::decide::plan::{self};
 use crate::execute::kill::Killer;
-use crate::execute::{self, PodStopped, first_ip, stop_pod};
+use crate::execute::{self, PodStopped, hook_host, stop_pod};
 use crate::observed::{ContainerState, Observed, ObservedContainer};
 use crate::reporting::causes::Causes;
 use crate::reporting::events::EventReason;
@@ -84,11 +84,8 @@ impl Worker {
             let of_orphan = self.pod.is_none().then_some(ORPHAN_GRACE);
             let grace = at_once.or(self.termination.grace).or(of_orphan);
             let (stop, sandboxes) = plan::end_pod(&pod, &observed, grace);
-            let killer = Killer {
-                shared: Arc::clone(&self.shared),
-                host: first_ip(&pod, &self.shared, &observed),
-                pod,
-            };
+            let killer =
+                Killer { shared: Arc::clone(&self.shared), host: hook_host(&observed), pod };
             self.shared.cache.busy(self.uid());
             let stopping = stop_pod(&killer, &stop, &sandboxes);
             let stopped = self.reporting_meanwhile(stopping, &stops).await;

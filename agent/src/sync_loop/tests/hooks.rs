@@ -157,3 +157,16 @@ async fn pre_stop_hook_runs_before_container_is_replaced() {
         ["ExecSync a/0 hook", "StopContainer a/0 4s", "CreateContainer a/1", "StartContainer a/1"]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn http_hook_without_host_fails_in_host_network() {
+    let scene = Scene::new();
+    let request = json!({"httpGet": {"port": 80, "path": "/x"}});
+    let app = with_hook("a", "app", "postStart", request);
+    scene.want(&[pod_with("u1", json!({"containers": [app], "hostNetwork": true}))]);
+    scene.until_reason("u1", "a", "PostStartHookError").await;
+    assert_eq!(
+        scene.report("u1").containers[0].message,
+        "HTTP lifecycle hook (/x) for Container \"a\" in Pod \"pod-u1_default(u1)\" failed - error: failed to find networking container"
+    );
+}
