@@ -35,7 +35,7 @@ async fn with_plugin(script: &Script, count: usize) -> (Node, plugin::Running) {
 fn visible(spec: &ContainerSpec) -> &str {
     let mut envs = spec.envs.iter();
     let found = envs.find(|(name, _)| name == "NVIDIA_VISIBLE_DEVICES");
-    found.map_or("", |(_, value)| value)
+    found.map_or("", |(_, value)| std::str::from_utf8(value).unwrap())
 }
 
 #[tokio::test]

@@ -179,7 +179,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         let message = error.to_string();
         job.event(Some(&start.name), &EventReason::Failed(message.clone()));
         let not_started = if error.is_of_manifest() { refused } else { failed };
-        not_started("CreateContainerConfigError", message)
+        not_started(error.reason(), message)
     })?;
     // Other runtimes follow symbolic links.
     if !sub_paths.is_empty() && job.observed.runtime_name == "crib" {

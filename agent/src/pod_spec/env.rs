@@ -22,7 +22,9 @@ use k8s_openapi::api::core::v1::{
 use crate::node::Node;
 use crate::objects::{ObjectKind, ObjectMap};
 
-pub use expansion::{MOST_BYTES, TooLong, expand, expand_words};
+pub use expansion::{
+    MOST_BYTES, NotUtf8, TooLong, expand, expand_bytes, expand_words, expand_words_of_bytes,
+};
 pub use field::FieldError;
 use file::FileVariables;
 pub use resource::ResourceError;
@@ -98,6 +100,9 @@ pub enum EnvError {
     /// The variables are too long together.
     #[error(transparent)]
     TooLong(#[from] TooLong),
+    /// A word of the command has a value that is no text.
+    #[error(transparent)]
+    NotUtf8(#[from] NotUtf8),
 }
 
 impl EnvError {
@@ -115,7 +120,8 @@ impl EnvError {
             | Self::NoKey { .. }
             | Self::File
             | Self::NotInFile { .. }
-            | Self::TooLong(_) => false,
+            | Self::TooLong(_)
+            | Self::NotUtf8(_) => false,
         }
     }
 }
@@ -153,12 +159,13 @@ pub fn files(container: &Container) -> impl Iterator<Item = (&str, &str)> {
         .map(|file| (file.volume_name.as_str(), file.path.as_str()))
 }
 
-/// The environment of a container: names are unique, in the order of their last definition, then those of services.
+/// The environment of a container: names are unique, in the order of their last definition, then those of services. Values of Secrets
+/// may be any bytes.
 pub fn environment(
     pod: &Pod,
     container: &Container,
     inputs: EnvInputs<'_>,
-) -> Result<Vec<(String, String)>, EnvError> {
+) -> Result<Vec<(String, Vec<u8>)>, EnvError> {
     let links = pod.spec().enable_service_links;
     let links = links.ok_or(EnvError::NotDefaulted)?;
     // Pods of manifests start without an API server.
@@ -186,9 +193,9 @@ pub fn environment(
         let value = match &variable.value_from {
             // A literal takes precedence over a source.
             Some(from) if literal.is_empty() => source.value(from)?,
-            Some(_) | None => Some(expand(literal, variables.room(), |name| {
-                let own = variables.get(name);
-                own.or_else(|| services.get(name)).map(String::as_str)
+            Some(_) | None => Some(expand_bytes(literal, variables.room(), |name| {
+                let own = variables.get(name).map(Vec::as_slice);
+                own.or_else(|| services.get(name).map(String::as_bytes))
             })?),
         };
         if let Some(value) = value {
@@ -197,7 +204,7 @@ pub fn environment(
     }
     for (name, value) in services {
         if variables.get(&name).is_none() {
-            variables.set(&name, value)?;
+            variables.set(&name, value.into_bytes())?;
         }
     }
     Ok(variables.ordered())
@@ -207,21 +214,21 @@ pub fn environment(
 #[derive(Default)]
 struct Variables {
     /// Each with the number of its last definition.
-    values: BTreeMap<String, (usize, String)>,
+    values: BTreeMap<String, (usize, Vec<u8>)>,
     definitions: usize,
     /// The size of the names and values of all definitions, so that it also limits the work.
     bytes: usize,
 }
 
 impl Variables {
-    fn set(&mut self, name: &str, value: String) -> Result<(), TooLong> {
+    fn set(&mut self, name: &str, value: Vec<u8>) -> Result<(), TooLong> {
         self.bytes += name.len() + value.len();
         self.definitions += 1;
         self.values.insert(name.to_owned(), (self.definitions, value));
         if self.bytes > MOST_BYTES { Err(TooLong) } else { Ok(()) }
     }
 
-    fn get(&self, name: &str) -> Option<&String> {
+    fn get(&self, name: &str) -> Option<&Vec<u8>> {
         self.values.get(name).map(|(_, value)| value)
     }
 
@@ -230,10 +237,10 @@ impl Variables {
         MOST_BYTES.saturating_sub(self.bytes)
     }
 
-    fn ordered(self) -> Vec<(String, String)> {
+    fn ordered(self) -> Vec<(String, Vec<u8>)> {
         let numbered = self.values.into_iter();
         let numbered = numbered.map(|(name, (number, value))| (number, (name, value)));
-        let by_number: BTreeMap<usize, (String, String)> = numbered.collect();
+        let by_number: BTreeMap<usize, (String, Vec<u8>)> = numbered.collect();
         by_number.into_values().collect()
     }
 }
@@ -249,47 +256,49 @@ struct Source<'a> {
 
 impl Source<'_> {
     /// All entries of an object; none if it is optional and missing.
-    fn all(&self, from: &EnvFromSource) -> Result<BTreeMap<String, String>, EnvError> {
+    fn all(&self, from: &EnvFromSource) -> Result<BTreeMap<String, Vec<u8>>, EnvError> {
         if let Some(map) = &from.config_map_ref {
             let found = self.config_map(&map.name, map.optional)?;
-            Ok(found.and_then(|map| map.data.clone()).unwrap_or_default())
+            let entries = found.iter().flat_map(|map| map.data.iter().flatten());
+            Ok(entries.map(|(key, value)| (key.clone(), value.clone().into_bytes())).collect())
         } else if let Some(secret) = &from.secret_ref {
             let found = self.secret(&secret.name, secret.optional)?;
             let entries = found.iter().flat_map(|secret| secret.data.iter().flatten());
-            Ok(entries.map(|(key, value)| (key.clone(), text(&value.0))).collect())
+            Ok(entries.map(|(key, value)| (key.clone(), value.0.clone())).collect())
         } else {
             Ok(BTreeMap::new())
         }
     }
 
     /// The value of a variable; `None` if an optional source is missing: the variable is not set.
-    fn value(&self, from: &EnvVarSource) -> Result<Option<String>, EnvError> {
+    fn value(&self, from: &EnvVarSource) -> Result<Option<Vec<u8>>, EnvError> {
         let EnvInputs { node, ips, .. } = self.inputs;
         if let Some(field) = &from.field_ref {
-            Ok(Some(field::value(self.pod, ips, node, field)?))
+            Ok(Some(field::value(self.pod, ips, node, field)?.into_bytes()))
         } else if let Some(wanted) = &from.resource_field_ref {
             let value = resource::value(self.pod, self.container, node, wanted)?;
-            Ok(Some(value))
+            Ok(Some(value.into_bytes()))
         } else if let Some(ConfigMapKeySelector { key, name, optional }) = &from.config_map_key_ref
         {
             let Some(map) = self.config_map(name, *optional)? else {
                 return Ok(None);
             };
-            let value = map.data.as_ref().and_then(|data| data.get(key)).cloned();
+            let value = map.data.as_ref().and_then(|data| data.get(key));
+            let value = value.map(|value| value.clone().into_bytes());
             self.entry("ConfigMap", name, value, key, *optional)
         } else if let Some(SecretKeySelector { key, name, optional }) = &from.secret_key_ref {
             let Some(secret) = self.secret(name, *optional)? else {
                 return Ok(None);
             };
             let value = secret.data.as_ref().and_then(|data| data.get(key));
-            let value = value.map(|value| text(&value.0));
+            let value = value.map(|value| value.0.clone());
             self.entry("Secret", name, value, key, *optional)
         } else if let Some(file) = &from.file_key_ref
             && node.features.env_files
         {
             self.in_file(file)
         } else {
-            Ok(Some(String::new()))
+            Ok(Some(Vec::new()))
         }
     }
 
@@ -346,10 +355,10 @@ impl Source<'_> {
         &self,
         kind: &'static str,
         name: &str,
-        value: Option<String>,
+        value: Option<Vec<u8>>,
         key: &str,
         optional: Option<bool>,
-    ) -> Result<Option<String>, EnvError> {
+    ) -> Result<Option<Vec<u8>>, EnvError> {
         match value {
             None if optional != Some(true) => Err(EnvError::NoKey {
                 key: key.to_owned(),
@@ -362,25 +371,20 @@ impl Source<'_> {
     }
 
     /// A variable of a file. An empty value counts as missing.
-    fn in_file(&self, wanted: &FileKeySelector) -> Result<Option<String>, EnvError> {
+    fn in_file(&self, wanted: &FileKeySelector) -> Result<Option<Vec<u8>>, EnvError> {
         let place = (wanted.volume_name.clone(), wanted.path.clone());
         let file = self.inputs.files.get(&place);
         let file = file.ok_or_else(|| EnvError::NoVolume { volume: wanted.volume_name.clone() })?;
         let variables = self.files.get(&place).and_then(Option::as_ref).ok_or(EnvError::File)?;
         let value = variables.value(&wanted.key).map_err(|_| EnvError::File)?;
         if !value.is_empty() {
-            Ok(Some(value.to_owned()))
+            Ok(Some(value.as_bytes().to_vec()))
         } else if wanted.optional == Some(true) {
             Ok(None)
         } else {
             Err(EnvError::NotInFile { key: wanted.key.clone(), path: file.path.clone() })
         }
     }
-}
-
-/// The value of a Secret as text.
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -425,7 +429,7 @@ mod tests {
         let inputs = EnvInputs { node: &node, ips: &[], objects: Some(&objects), files: &files };
         let variables = environment(&pod, &pod.spec().containers[0], inputs);
         if has_environment {
-            let host = ("KUBERNETES_SERVICE_HOST".to_owned(), "10.0.0.1".to_owned());
+            let host = ("KUBERNETES_SERVICE_HOST".to_owned(), b"10.0.0.1".to_vec());
             assert_eq!(variables, Ok(vec![host]));
         } else {
             let error = variables.unwrap_err();
@@ -454,7 +458,35 @@ mod tests {
         node.features.env_files = is_on;
         let inputs = EnvInputs { node: &node, ips: &[], objects: None, files: &files };
         let variables = environment(&pod, &pod.spec().containers[0], inputs);
-        assert_eq!(variables, Ok(vec![("OF_FILE".to_owned(), expected.to_owned())]));
+        assert_eq!(variables, Ok(vec![("OF_FILE".to_owned(), expected.as_bytes().to_vec())]));
+    }
+
+    #[test]
+    fn bytes_of_secrets_are_unchanged() {
+        let secret = json!({
+            "metadata": {"name": "s", "namespace": "default"},
+            "data": {"KEY": "/4A="},
+        });
+        let from_key = json!({"secretKeyRef": {"name": "s", "key": "KEY"}});
+        let env = json!([
+            {"name": "OF_KEY", "valueFrom": from_key},
+            {"name": "IN_TEXT", "value": "<$(OF_KEY)>"},
+        ]);
+        let from = json!([{"secretRef": {"name": "s"}}]);
+        let containers = json!([{"name": "c", "env": env, "envFrom": from}]);
+        let spec = json!({"enableServiceLinks": false, "containers": containers});
+        let pod = fixtures::pod_of("u", "p", spec);
+        let mut objects = ObjectMap::default();
+        objects.insert_secret(serde_json::from_value(secret).unwrap());
+        let (node, files) = (Node::new("n", "/r", "/l"), EnvFiles::default());
+        let inputs = EnvInputs { node: &node, ips: &[], objects: Some(&objects), files: &files };
+        let variables = environment(&pod, &pod.spec().containers[0], inputs).unwrap();
+        let expected = [
+            ("KEY", b"\xff\x80".to_vec()),
+            ("OF_KEY", b"\xff\x80".to_vec()),
+            ("IN_TEXT", b"<\xff\x80>".to_vec()),
+        ];
+        assert_eq!(variables, expected.map(|(name, value)| (name.to_owned(), value)));
     }
 
     #[test]
@@ -485,7 +517,8 @@ mod tests {
         let inputs = EnvInputs { node: &node, ips: &[], objects: None, files: &files };
         let variables = environment(&pod, &pod.spec().containers[0], inputs).unwrap();
         let expected = [("B", "12"), ("A", "123")];
-        assert_eq!(variables, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
+        assert_eq!(variables, expected);
     }
 
     /// Each variable would be ten times as long as the one before.

@@ -231,8 +231,8 @@ pub struct ContainerSpec {
     pub args: Vec<String>,
     /// Working directory; empty: the image's.
     pub working_dir: String,
-    /// Environment, in order, with unique names.
-    pub envs: Vec<(String, String)>,
+    /// Environment, in order, with unique names; values of Secrets may be any bytes.
+    pub envs: Vec<(String, Vec<u8>)>,
     /// Mounts, in order.
     pub mounts: Vec<MountSpec>,
     /// Devices.

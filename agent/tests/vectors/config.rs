@@ -211,8 +211,8 @@ fn sandbox_words(sandbox: &SandboxSpec) -> Value {
 
 fn container_words(container: &ContainerSpec) -> Value {
     let security = &container.security;
-    let mut envs: Vec<Value> =
-        container.envs.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
+    let env = |(key, value): &(String, Vec<u8>)| json!({"key": key, "value": std::str::from_utf8(value).unwrap()});
+    let mut envs: Vec<Value> = container.envs.iter().map(env).collect();
     envs.sort_by_key(|env| env["key"].as_str().unwrap().to_owned());
     json!({
         "metadata": {"name": container.name, "attempt": container.attempt},

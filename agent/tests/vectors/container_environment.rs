@@ -49,8 +49,9 @@ fn environment(case: &Case) -> Result<(), String> {
     match env::environment(&pod, container, inputs) {
         Ok(ours) => {
             let count = ours.len();
+            let text = |value: Vec<u8>| json!(String::from_utf8(value).unwrap());
             let ours: Map<String, Value> =
-                ours.into_iter().map(|(name, value)| (name, json!(value))).collect();
+                ours.into_iter().map(|(name, value)| (name, text(value))).collect();
             assert_eq!(ours.len(), count, "names are unique");
             read::same("env", &Value::Object(ours), &case.expected["env"])
         }

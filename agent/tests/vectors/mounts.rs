@@ -41,7 +41,7 @@ fn container_mounts(case: &Case) -> Result<(), String> {
     }
     let before = contents(&volumes);
     let env = case.input["env"].as_object().into_iter().flatten();
-    let env = env.map(|(name, value)| (name.as_str(), read::text(value))).collect();
+    let env = env.map(|(name, value)| (name.as_str(), read::text(value).as_bytes())).collect();
     let ips = pods::texts(&case.input["podIPs"]);
     let plan = mounts::plan(&pod, container, &env, &volumes, &ips, &node);
     let mut sub_paths = plan.sub_paths.iter();

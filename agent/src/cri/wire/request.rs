@@ -233,10 +233,7 @@ pub(in crate::cri) fn container_config(spec: &ContainerSpec) -> v1::ContainerCon
         envs: spec
             .envs
             .iter()
-            .map(|(key, value)| v1::KeyValue {
-                key: key.clone(),
-                value: value.clone().into_bytes(),
-            })
+            .map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone() })
             .collect(),
         mounts: spec.mounts.iter().map(mount).collect(),
         devices: spec.devices.iter().map(device).collect(),
@@ -353,7 +350,7 @@ mod tests {
         let spec = ContainerSpec {
             name: "app".to_owned(),
             attempt: 3,
-            envs: vec![("B".to_owned(), "2".to_owned()), ("A".to_owned(), "1".to_owned())],
+            envs: vec![("B".to_owned(), b"2".to_vec()), ("A".to_owned(), b"1".to_vec())],
             mounts: vec![MountSpec {
                 container_path: "/data".to_owned(),
                 host_path: "/host".into(),

@@ -13,6 +13,11 @@ pub const MOST_BYTES: usize = 16 << 20;
 )]
 pub struct TooLong;
 
+/// Bytes that a field of the CRI cannot have; the error of a kubelet's CreateContainer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("grpc: error while marshaling: string field contains invalid UTF-8")]
+pub struct NotUtf8;
+
 /// Replaces `$(NAME)` by `lookup(NAME)`; unknown references are unchanged, and `$$` is one `$`.
 ///
 /// | text | becomes |
@@ -29,39 +34,75 @@ pub fn expand<'a>(
     lookup: impl Fn(&str) -> Option<&'a str>,
 ) -> Result<String, TooLong> {
     let mut out = String::with_capacity(text.len().min(most));
-    let mut push = |part: &str| {
-        if part.len() > most.saturating_sub(out.len()) {
+    each_part(text, |part| {
+        let value = match part {
+            Part::Text(text) => text,
+            Part::Reference { name, whole } => lookup(name).unwrap_or(whole),
+        };
+        if value.len() > most.saturating_sub(out.len()) {
             return Err(TooLong);
         }
-        out.push_str(part);
+        out.push_str(value);
         Ok(())
-    };
+    })?;
+    Ok(out)
+}
+
+/// Like [`expand`], with values that may be no text.
+///
+/// # Errors
+/// If the result has more than `most` bytes.
+pub fn expand_bytes<'a>(
+    text: &str,
+    most: usize,
+    lookup: impl Fn(&str) -> Option<&'a [u8]>,
+) -> Result<Vec<u8>, TooLong> {
+    let mut out = Vec::with_capacity(text.len().min(most));
+    each_part(text, |part| {
+        let value = match part {
+            Part::Text(text) => text.as_bytes(),
+            Part::Reference { name, whole } => lookup(name).unwrap_or(whole.as_bytes()),
+        };
+        if value.len() > most.saturating_sub(out.len()) {
+            return Err(TooLong);
+        }
+        out.extend_from_slice(value);
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+/// A part of a text.
+enum Part<'t> {
+    /// Characters of the result.
+    Text(&'t str),
+    /// `whole` is the reference itself.
+    Reference { name: &'t str, whole: &'t str },
+}
+
+fn each_part<'t>(
+    text: &'t str,
+    mut add: impl FnMut(Part<'t>) -> Result<(), TooLong>,
+) -> Result<(), TooLong> {
     let mut rest = text;
     while let Some(at) = rest.find('$') {
-        push(&rest[..at])?;
+        add(Part::Text(&rest[..at]))?;
         let tail = &rest[at + 1..];
         if let Some(after) = tail.strip_prefix('$') {
-            push("$")?;
+            add(Part::Text("$"))?;
             rest = after;
         } else if let Some((name, after)) =
             tail.strip_prefix('(').and_then(|inner| inner.split_once(')'))
         {
-            match lookup(name) {
-                Some(value) => push(value)?,
-                None => {
-                    push("$(")?;
-                    push(name)?;
-                    push(")")?;
-                }
-            }
+            let whole = &rest[at..rest.len() - after.len()];
+            add(Part::Reference { name, whole })?;
             rest = after;
         } else {
-            push("$")?;
+            add(Part::Text("$"))?;
             rest = tail;
         }
     }
-    push(rest)?;
-    Ok(out)
+    add(Part::Text(rest))
 }
 
 /// Expands the words of a command.
@@ -76,6 +117,24 @@ pub fn expand_words<'a>(
     let mut expanded = Vec::with_capacity(words.len());
     for word in words {
         let word = expand(word, room, &lookup)?;
+        room = room.saturating_sub(word.len());
+        expanded.push(word);
+    }
+    Ok(expanded)
+}
+
+/// Like [`expand_words`], with values that may be no text.
+///
+/// # Errors
+/// If they have more than [`MOST_BYTES`] together.
+pub fn expand_words_of_bytes<'a>(
+    words: &[String],
+    lookup: impl Fn(&str) -> Option<&'a [u8]>,
+) -> Result<Vec<Vec<u8>>, TooLong> {
+    let mut room = MOST_BYTES;
+    let mut expanded = Vec::with_capacity(words.len());
+    for word in words {
+        let word = expand_bytes(word, room, &lookup)?;
         room = room.saturating_sub(word.len());
         expanded.push(word);
     }
@@ -115,6 +174,8 @@ mod tests {
         #[case] expected: Result<&str, TooLong>,
     ) {
         assert_eq!(expand(text, most, known), expected.map(str::to_owned));
+        let of_bytes = expand_bytes(text, most, |name| known(name).map(str::as_bytes));
+        assert_eq!(of_bytes, expected.map(|text| text.as_bytes().to_vec()));
     }
 
     #[test]

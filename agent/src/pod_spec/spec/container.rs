@@ -56,7 +56,7 @@ pub struct ContainerInputs {
     pub assigned: Assigned,
 }
 
-/// Why a container has no valid specification: the message of a waiting state with reason `CreateContainerConfigError`.
+/// Why a container has no valid specification: the message of its waiting state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContainerError {
     /// Its environment is invalid.
@@ -75,7 +75,18 @@ impl ContainerError {
     pub(crate) fn is_of_manifest(&self) -> bool {
         match self {
             Self::Env(error) => error.is_of_manifest(),
+            Self::Mounts(MountError::NotUtf8(_)) => false,
             Self::Mounts(_) | Self::Security(_) => true,
+        }
+    }
+
+    /// The reason of the waiting state. A kubelet finds out that a value is no text when it sends CreateContainer.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Env(EnvError::NotUtf8(_)) | Self::Mounts(MountError::NotUtf8(_)) => {
+                "CreateContainerError"
+            }
+            Self::Env(_) | Self::Mounts(_) | Self::Security(_) => "CreateContainerConfigError",
         }
     }
 }
@@ -108,18 +119,20 @@ pub fn container(
     }
 }
 
-type Envs = Vec<(String, String)>;
+type Envs = Vec<(String, Vec<u8>)>;
 
-fn by_name(envs: &Envs) -> Map<&str, &str> {
+fn by_name(envs: &Envs) -> Map<&str, &[u8]> {
     let pairs = envs.iter();
-    pairs.map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    pairs.map(|(name, value)| (name.as_str(), value.as_slice())).collect()
 }
 
 /// The environment of assigned devices, and then the container's own, which takes precedence.
 fn with_assigned(assigned: &Assigned, own: Envs) -> Envs {
     let names: Set<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
     let is_kept = |(name, _): &&(String, String)| !names.contains(name.as_str());
-    let mut envs: Envs = assigned.envs.iter().filter(is_kept).cloned().collect();
+    let kept = assigned.envs.iter().filter(is_kept);
+    let mut envs: Envs =
+        kept.map(|(name, value)| (name.clone(), value.clone().into_bytes())).collect();
     envs.extend(own);
     envs
 }
@@ -154,7 +167,9 @@ fn with_mounts(
     let values = by_name(&envs);
     let expanded = |words: &Option<Vec<String>>| -> Result<Vec<String>, EnvError> {
         let words = words.as_deref().unwrap_or_default();
-        Ok(env::expand_words(words, |name| values.get(name).copied())?)
+        let words = env::expand_words_of_bytes(words, |name| values.get(name).copied())?;
+        let texts = words.into_iter().map(String::from_utf8);
+        Ok(texts.collect::<Result<_, _>>().map_err(|_| env::NotUtf8)?)
     };
     let (command, args) = (expanded(&container.command)?, expanded(&container.args)?);
     let message_path =
@@ -209,4 +224,52 @@ fn with_mounts(
         security,
         envs,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixtures;
+
+    #[rstest]
+    #[case::argument("args", json!(["$(KEY)"]))]
+    #[case::sub_path(
+        "volumeMounts",
+        json!([{"name": "v", "mountPath": "/v", "subPathExpr": "$(KEY)"}])
+    )]
+    fn values_that_are_no_text_are_rejected_outside_the_environment(
+        #[case] field: &str,
+        #[case] value: Value,
+    ) {
+        let secret = json!({
+            "metadata": {"name": "s", "namespace": "default"},
+            "data": {"KEY": "/4A="},
+        });
+        let key = json!({"secretKeyRef": {"name": "s", "key": "KEY"}});
+        let mut app = json!({"name": "c", "env": [{"name": "KEY", "valueFrom": key}]});
+        app[field] = value;
+        let spec = json!({
+            "enableServiceLinks": false,
+            "containers": [app],
+            "volumes": [{"name": "v", "emptyDir": {}}],
+        });
+        let pod = fixtures::pod_of("u", "p", spec);
+        let mut objects = ObjectMap::default();
+        objects.insert_secret(serde_json::from_value(secret).unwrap());
+        let volumes = [("v".to_owned(), HostVolume::default())].into_iter().collect();
+        let inputs = ContainerInputs { volumes, ..ContainerInputs::default() };
+        let node = Node::new("n", "/r", "/l");
+        let plan = container(&pod, &pod.spec().containers[0], &inputs, Some(&objects), &node);
+        let error = plan.spec.unwrap_err();
+        assert_eq!(error.reason(), "CreateContainerError");
+        assert_eq!(
+            error.to_string(),
+            "grpc: error while marshaling: string field contains invalid UTF-8"
+        );
+        assert!(!error.is_of_manifest(), "the Secret may change");
+    }
 }

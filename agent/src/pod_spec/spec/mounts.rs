@@ -86,6 +86,9 @@ pub enum MountError {
     /// The subPathExpr expands to more than a path can have.
     #[error(transparent)]
     TooLong(#[from] env::TooLong),
+    /// The subPathExpr has a value that is no text.
+    #[error(transparent)]
+    NotUtf8(#[from] env::NotUtf8),
     /// The subPath is not relative.
     #[error("error SubPath `{path}` must not be an absolute path")]
     Absolute {
@@ -197,7 +200,7 @@ pub(super) fn devices(
 pub fn plan(
     pod: &Pod,
     container: &Container,
-    envs: &Map<&str, &str>,
+    envs: &Map<&str, &[u8]>,
     volumes: &Map<String, HostVolume>,
     ips: &[String],
     node: &Node,
@@ -225,7 +228,7 @@ pub fn plan(
 struct Planner<'a> {
     pod: &'a Pod,
     container: &'a Container,
-    envs: &'a Map<&'a str, &'a str>,
+    envs: &'a Map<&'a str, &'a [u8]>,
     volumes: &'a Map<String, HostVolume>,
     node: &'a Node,
 }
@@ -317,7 +320,7 @@ impl Planner<'_> {
 
     fn expanded(&self, expression: &str) -> Result<String, MountError> {
         let missing = std::cell::RefCell::new(Set::new());
-        let path = env::expand(expression, PATH_MAX, |name| {
+        let path = env::expand_bytes(expression, PATH_MAX, |name| {
             let value = self.envs.get(name).copied().unwrap_or_default();
             if value.is_empty() {
                 missing.borrow_mut().insert(name.to_owned());
@@ -326,7 +329,7 @@ impl Planner<'_> {
         });
         let missing: Vec<String> = missing.into_inner().into_iter().collect();
         if missing.is_empty() {
-            Ok(path?)
+            Ok(String::from_utf8(path?).map_err(|_| env::NotUtf8)?)
         } else {
             let names = missing.join(", ");
             Err(MountError::MissingValue { names })

@@ -73,7 +73,7 @@ async fn container_is_created_with_its_assigned_resources() {
     assert_eq!(spec.mounts.first(), assigned.mounts.first());
     let value = |name: &str| {
         let mut named = spec.envs.iter().filter(|(known, _)| known == name);
-        let value = named.next().map(|(_, value)| value.as_str());
+        let value = named.next().map(|(_, value)| std::str::from_utf8(value).unwrap());
         assert_eq!(named.next(), None, "{name} is there once");
         value
     };

@@ -245,7 +245,8 @@ async fn host_ip_follows_the_address_of_the_node() {
     scene.run(&pod_with("u1", json!({"containers": [app], "hostNetwork": true}))).await;
     let variable = || {
         let variables = scene.fake.spec("app").unwrap().envs;
-        variables.into_iter().find(|(name, _)| name == "HOST").unwrap().1
+        let (_, value) = variables.into_iter().find(|(name, _)| name == "HOST").unwrap();
+        String::from_utf8(value).unwrap()
     };
     let has = |address: &'static str| {
         move |report: &PodReport| {
