@@ -98,9 +98,13 @@ impl NewLimits {
             };
             match used {
                 None => problems.push(format!("missing container {name:?} memory usage")),
-                Some(used) if exceeds(*used, *limit) => problems.push(format!(
-                    "attempting to set container {name:?} memory limit ({limit}) below current usage ({used})"
-                )),
+                Some(used) if exceeds(*used, *limit) => {
+                    // A kubelet shows the pod's usage here too.
+                    let shown = usage.pod.unwrap_or(*used);
+                    problems.push(format!(
+                        "attempting to set container {name:?} memory limit ({limit}) below current usage ({shown})"
+                    ));
+                }
                 Some(_) => {}
             }
         }

@@ -174,3 +174,13 @@ fn limit_does_not_shrink_below_what_is_used(
     );
     assert_eq!(limits.check(&usage).err().as_deref(), message);
 }
+
+#[test]
+fn message_about_a_container_has_the_usage_of_its_pod() {
+    let limits = NewLimits { pod: None, containers: Map::from([("a".to_owned(), 10)]) };
+    let used = |pod| MemoryUsage { pod, containers: Map::from([("a".to_owned(), Some(20))]) };
+    let message = |pod| limits.check(&used(pod)).unwrap_err();
+    let begin = "cannot decrease memory limits: attempting to set container \"a\" memory limit (10) below current usage";
+    assert_eq!(message(Some(30)), format!("{begin} (30)"));
+    assert_eq!(message(None), format!("{begin} (20)"));
+}
