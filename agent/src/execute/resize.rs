@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::Job;
 use crate::cri::{Code, CriError};
 use crate::decide::plan::{PodPlan, Resize, SandboxStep};
-use crate::decide::resize::steps::{NewLimits, Step, steps};
+use crate::decide::resize::steps::{NewLimits, Step, steps, without_overhead};
 use crate::execute::Progress;
 use crate::node::Node;
 use crate::observed::SandboxId;
@@ -65,9 +65,16 @@ impl Job {
                         error.go_text()
                     ));
                 }
-                if let Some(cgroups) = &self.shared.cgroups {
-                    let set = cgroups.set(&self.pod, limits).await;
-                    set.map_err(|error| format!("failed to set pod cgroup config: {error}"))?;
+                if let Some(cgroups) = &self.shared.cgroups
+                    && let Err(error) = cgroups.set(&self.pod, limits).await
+                {
+                    // The cgroup has the old limits.
+                    let old = self.actuated.now().cgroup;
+                    let old = without_overhead(&self.pod, old, &self.shared.node);
+                    if let Err(error) = cri.update_sandbox(sandbox, &old, &overhead).await {
+                        tracing::warn!(pod = %self.pod.full_name(), %error, "failed to notify the runtime of the pod's old resources");
+                    }
+                    return Err(format!("failed to set pod cgroup config: {error}"));
                 }
                 self.actuated.change(|now| now.cgroup = limits).await;
             }

@@ -236,7 +236,7 @@ fn with(of: &str, old: CpuMemory, new: CpuMemory) -> CpuMemory {
 }
 
 /// The pod's limits as passed to the runtime: without the overhead, which is passed separately.
-fn without_overhead(pod: &Pod, limits: PodLimits, node: &Node) -> Resources {
+pub(crate) fn without_overhead(pod: &Pod, limits: PodLimits, node: &Node) -> Resources {
     // The unified hierarchy has no number for unlimited, and 0 stands for an absent limit.
     let unlimited = match node.cgroup_version {
         CgroupVersion::V1 => UNLIMITED_MEMORY,

@@ -221,6 +221,31 @@ async fn resize_changes_the_cgroup() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn runtime_gets_the_old_limits_if_the_cgroup_cannot_be_resized() {
+    let (scene, cgroups) = scene();
+    let sized = |generation: i64, cpu: &str| {
+        let both = json!({"cpu": cpu, "memory": "64Mi"});
+        let mut app = container("app", "app");
+        app["resources"] = json!({"requests": both, "limits": both});
+        let pod = pod_with("u1", json!({"containers": [app]}));
+        changed(&pod, |api| api.metadata.generation = Some(generation))
+    };
+    scene.run(&sized(1, "500m")).await;
+    cgroups.fail_changes(true);
+    scene.want(&[sized(2, "1")]);
+    let failed = |report: &PodReport| {
+        let mut all = report.status.conditions.iter().flatten();
+        all.any(|of| of.type_ == "PodResizeInProgress" && of.reason.as_deref() == Some("Error"))
+    };
+    scene.until("u1", "failed", failed).await;
+    let calls = scene.calls().into_iter();
+    let calls: Vec<String> = calls.filter(|call| call.starts_with("Update")).collect();
+    let [new, old] = calls.as_slice() else { panic!("{calls:?}") };
+    assert_ne!(new, old);
+    assert!(old.starts_with("UpdatePodSandboxResources"), "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn runtime_makes_cgroups_where_the_agent_cannot() {
     let mut scene = Scene::without_agent(seconds(10));
     let cgroups = FakeCgroups::default();
