@@ -140,7 +140,7 @@ impl Job {
         let runtime_name = &self.observed.runtime_name;
         let mut prepared = volumes::prepare(&self.shared, &self.dirs, &self.pod, runtime_name)
             .await
-            .map_err(|error| self.volume_failure(&error))?;
+            .map_err(|error| self.directory_failure(&error))?;
         tokio::select! {
             biased;
             () = self.terminating.cancelled() => return Ok(None),
@@ -189,6 +189,11 @@ impl Job {
         if !self.prepare_claims().await? {
             return Ok(None);
         }
+        brief(|| self.dirs.make_pod_log_directory()).map_err(|error| {
+            let message = chain(&error);
+            self.event(None, &EventReason::FailedCreateSandbox(message.clone()));
+            pod_failure("CreatePodSandboxError", message)
+        })?;
         let is_own = self.pod.spec().host_users == Some(false);
         if is_own {
             self.shared.measures.count(Counted::UserNamespacePod);
@@ -301,6 +306,15 @@ impl Job {
         }
         spec.log_directory.clone_from(&self.dirs.logs);
         Ok(spec)
+    }
+
+    /// The pod's directory could not be created.
+    fn directory_failure(&self, error: &VolumeError) -> Failure {
+        const REASON: &str = "Failed";
+        let message = format!("error making pod data directories: {}", chain(error));
+        let events = &self.shared.events;
+        events.record_text(&self.pod, None, EventType::Warning, REASON, &message);
+        pod_failure(REASON, message)
     }
 
     fn volume_failure(&self, error: &VolumeError) -> Failure {

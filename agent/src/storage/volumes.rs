@@ -145,11 +145,11 @@ impl PodDirs {
         self.pod.join("containers").join(container).join(format!("{attempt:08x}"))
     }
 
-    /// Creates the directories of a pod and the volumes that a container mounts, and updates the files of volumes that show objects
+    /// Creates the directory of a pod and the volumes that a container mounts, and updates the files of volumes that show objects
     /// or fields. The content of other volumes is left unchanged.
     ///
     /// # Errors
-    /// If the pod's own directories cannot be created.
+    /// If the pod's own directory cannot be created.
     pub(crate) fn prepare(
         &self,
         pod: &Pod,
@@ -157,7 +157,6 @@ impl PodDirs {
         now: Timestamp,
     ) -> Result<Prepared, VolumeError> {
         make_dir(&self.pod, 0o750)?;
-        make_dir(&self.logs, LOG_MODE)?;
         let mut prepared = Prepared::default();
         let mut room = self.room(pod, inputs.in_memory);
         for volume in pod.mounted_volumes() {
@@ -361,6 +360,14 @@ impl PodDirs {
         fs::write(&path, text).map_err(failed("write", &path))?;
         set_mode(&path, 0o644)?;
         Ok(path)
+    }
+
+    /// Creates the directory of the pod's logs.
+    ///
+    /// # Errors
+    /// If the directory cannot be created.
+    pub(crate) fn make_pod_log_directory(&self) -> Result<(), VolumeError> {
+        make_dir(&self.logs, LOG_MODE)
     }
 
     /// Creates the directory of a container's logs, in which the runtime creates the files.

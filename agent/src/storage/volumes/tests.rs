@@ -361,6 +361,7 @@ fn directories_of_logs_are_open_to_every_user() {
     let root = tempfile::tempdir().unwrap();
     let dirs = dirs(root.path());
     prepare(&dirs, &pod(json!([])));
+    dirs.make_pod_log_directory().unwrap();
     dirs.make_log_directory("app").unwrap();
     let modes = [&dirs.pod, &dirs.logs, &dirs.logs.join("app")].map(|path| mode(path));
     assert_eq!(modes, [0o750, 0o755, 0o755]);

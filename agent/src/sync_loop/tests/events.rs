@@ -156,6 +156,32 @@ async fn failures_are_reported_as_events() {
     );
 }
 
+/// A file is in the place of the directory.
+#[rstest::rstest]
+#[case::of_pod("root/pods/u1", "Failed", "error making pod data directories")]
+#[case::of_logs("logs/default_pod-u1_u1", "FailedCreatePodSandBox", "Failed to create pod sandbox")]
+#[tokio::test(start_paused = true)]
+async fn missing_directory_is_an_event(
+    #[case] path: &str,
+    #[case] reason: &str,
+    #[case] message: &str,
+) {
+    let scene = Scene::new();
+    let mut events = scene.agent().events();
+    let path = scene.root.join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, "").unwrap();
+    scene.want(&[pod("u1", "app", "Always")]);
+    scene.sleep(5).await;
+    let seen: Vec<_> = drain(&mut events).map(|event| (event.reason, event.message)).collect();
+    let [(seen_reason, seen_message)] = seen.as_slice() else { panic!("{seen:?}") };
+    let begin = format!("{message}: failed to create {}", path.display());
+    assert!(seen_message.starts_with(&begin), "{seen_message}");
+    assert_eq!(seen_reason, reason);
+    std::fs::remove_file(&path).unwrap();
+    scene.until_all_run("u1").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn failed_start_is_an_event_without_the_container_id() {
     let scene = Scene::new();
