@@ -350,8 +350,9 @@ impl FakeCri {
 
     /// Kills a running container.
     pub fn kill(&self, name: &str, code: i32) {
-        let running =
-            |container: &&Container| container.listed.name == name && container.exit.is_none();
+        let running = |container: &&Container| {
+            container.listed.name == name && container.listed.state == ListedState::Running
+        };
         let id = self
             .lock()
             .containers

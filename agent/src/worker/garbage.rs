@@ -6,7 +6,10 @@ use super::Worker;
 use crate::cri::CriError;
 use crate::decide::plan::HoldKey;
 use crate::decide::plan::effects::CompletedCall;
-use crate::observed::{ContainerState, Observed};
+use crate::decide::plan::stop::before_removal;
+use crate::execute::hook_host;
+use crate::execute::kill::Killer;
+use crate::observed::{ContainerId, ContainerState, Observed};
 use crate::reporting::causes::Causes;
 use crate::upkeep::gc::collector::remove_dead;
 use crate::upkeep::gc::{self, Garbage};
@@ -49,7 +52,7 @@ impl Worker {
             let mut containers = observed.containers.iter();
             let seen = containers.find(|container| container.id == id);
             let is_unknown = seen.is_some_and(|seen| seen.state == ContainerState::Unknown);
-            if self.noted(remove_dead(cri.as_ref(), &id, is_unknown).await) {
+            if self.noted(self.remove_dead(observed, (&id, &name), is_unknown).await) {
                 self.defer(HoldKey::Container(id));
                 failed = true;
                 continue;
@@ -78,6 +81,28 @@ impl Worker {
         }
         self.observation.since = self.shared.cache.refresh(&self.pod_ref.uid, causes);
         true
+    }
+
+    /// Removes a dead container. One in an unknown state is stopped first: as its pod demands, if the pod is known.
+    pub(super) async fn remove_dead(
+        &self,
+        observed: &Observed,
+        (id, name): (&ContainerId, &str),
+        is_unknown: bool,
+    ) -> Result<(), CriError> {
+        let cri = self.shared.cri.as_ref();
+        let Some(pod) = self.pod.as_ref().filter(|_| is_unknown) else {
+            return remove_dead(cri, id, is_unknown).await;
+        };
+        let killer = Killer {
+            shared: Arc::clone(&self.shared),
+            pod: pod.clone(),
+            host: hook_host(observed),
+        };
+        match killer.kill(&before_removal(pod, id, name)).await.pop() {
+            Some(failure) => Err(failure.error),
+            None => cri.remove_container(id).await,
+        }
     }
 
     /// Logs an error. Returns whether there was one.

@@ -19,7 +19,6 @@ use crate::observed::{ContainerState, Observed, ObservedContainer};
 use crate::reporting::causes::Causes;
 use crate::reporting::events::EventReason;
 use crate::reporting::report::transitions::Stage;
-use crate::upkeep::gc::collector::remove_dead;
 use tasks::blocking;
 
 /// The first delay before a failed removal is retried.
@@ -324,7 +323,8 @@ impl Worker {
             self.shared.cache.busy(self.uid());
             for container in &observed.containers {
                 let is_unknown = container.state == ContainerState::Unknown;
-                if self.noted(remove_dead(cri.as_ref(), &container.id, is_unknown).await) {
+                let of = (&container.id, container.name.as_str());
+                if self.noted(self.remove_dead(&observed, of, is_unknown).await) {
                     failed = true;
                 } else {
                     self.remove_log(container).await;

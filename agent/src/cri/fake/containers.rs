@@ -5,9 +5,9 @@ use std::time::Duration;
 use api::pod::PodUid;
 use jiff::Timestamp;
 
-use super::{Behaviour, FakeCri, Inner, failed, not_found};
+use super::{Behaviour, Container, FakeCri, Inner, failed, not_found};
 use crate::cri::stats::{ContainerStats, LayerStats, MemoryStats, SandboxStats, Usage};
-use crate::cri::{Code, CriError, ExecOutput, ListedState};
+use crate::cri::{Code, CriError, EventKind, ExecOutput, ListedState};
 use crate::observed::{ContainerId, ContainerResources, MemoryUsage, SandboxId};
 use crate::pod_spec::spec::Resources;
 
@@ -51,6 +51,24 @@ impl Inner {
                 .map_err(|error| failed("StartContainer", error.to_string()))?;
         }
         Ok((behaviour, pod))
+    }
+}
+
+impl FakeCri {
+    /// Forgets the state of a container that has not exited.
+    pub fn lose(&self, name: &str) {
+        let is_lost = |container: &&mut Container| {
+            container.listed.name == name && container.listed.state == ListedState::Running
+        };
+        let mut inner = self.lock();
+        let lost = inner.containers.values_mut().find(is_lost).map(|container| {
+            container.listed.state = ListedState::Unknown;
+            (container.listed.id.clone(), container.listed.pod.uid.clone())
+        });
+        drop(inner);
+        if let Some((id, pod)) = lost {
+            self.emit(id.as_str(), EventKind::Stopped, Some(pod));
+        }
     }
 }
 

@@ -63,6 +63,15 @@ pub(crate) fn after_failed_post_start(pod: &Pod, id: &ContainerId, name: &str) -
     Stop { plan: terminate::stop_one(pod, id, name, reason, None), message: reason.to_string() }
 }
 
+/// Stops a dead container in an unknown state before its removal: it may be running (Kubernetes 1.36,
+/// pkg/kubelet/kuberuntime/kuberuntime_gc.go removeOldestN).
+pub(crate) fn before_removal(pod: &Pod, id: &ContainerId, name: &str) -> Stop {
+    Stop {
+        plan: terminate::stop_one(pod, id, name, KillReason::Unknown, None),
+        message: "Container is in unknown state, try killing it before removal".to_owned(),
+    }
+}
+
 /// The stops of a plan: of the whole pod, or else of single containers, one after the other.
 pub(super) fn stops(
     pod: &Pod,

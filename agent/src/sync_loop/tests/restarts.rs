@@ -291,3 +291,29 @@ async fn restart_rule_of_container_overrules_policy_of_pod() {
     let finished = scene.until_finished("u1").await;
     assert_eq!(phase(&scene.report("u1")), "Failed", "at {finished}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn old_container_in_unknown_state_is_stopped_by_its_pods_grace_period() {
+    let scene = Scene::new();
+    let spec = json!({"containers": [container("a", "app")], "terminationGracePeriodSeconds": 7});
+    scene.run(&pod_with("u1", spec)).await;
+    let mut events = scene.agent().events();
+    scene.fake.lose("a");
+    scene.until_restarted("u1").await;
+    scene.fake.kill("a", 1);
+    scene.sleep(60).await;
+    let calls = scene.calls().into_iter();
+    let calls: Vec<String> = calls
+        .filter(|call| call.starts_with("StopContainer a/0") || call == "RemoveContainer a/0")
+        .collect();
+    assert_eq!(calls, ["StopContainer a/0 7s", "StopContainer a/0 7s", "RemoveContainer a/0"]);
+    let killing = drain(&mut events).filter(|event| event.reason == "Killing");
+    let messages: Vec<String> = killing.map(|event| event.message).collect();
+    assert_eq!(
+        messages,
+        [
+            "Container is in \"unknown\" state, try killing it before restart",
+            "Container is in unknown state, try killing it before removal",
+        ]
+    );
+}
