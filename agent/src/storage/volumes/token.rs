@@ -46,6 +46,29 @@ pub(crate) enum TokenError {
     /// The issuer failed.
     #[error("failed to fetch token: {0}")]
     Refused(String),
+    /// The issuer failed, and the last token has expired.
+    #[error("token {key} expired and refresh failed: {why}")]
+    Expired {
+        /// The request, as a kubelet shows it.
+        key: String,
+        /// The issuer's error.
+        why: String,
+    },
+}
+
+/// The request of a token (Kubernetes 1.36, pkg/kubelet/token/token_manager.go keyFunc).
+fn shown(wanted: &TokenRequest) -> String {
+    let TokenRequest { uid, pod, namespace, account, account_uid, audience, seconds } = wanted;
+    let audiences = match audience {
+        Some(audience) => format!("[]string{{{audience:?}}}"),
+        None => "[]string(nil)".to_owned(),
+    };
+    let account_uid = account_uid.as_deref().unwrap_or_default();
+    format!(
+        "{account:?}/{namespace:?}/{audiences}/{seconds}/v1.BoundObjectReference{{Kind:\"Pod\", APIVersion:\"v1\", \
+         Name:{pod:?}, UID:{:?}}}/{account_uid:?}",
+        uid.as_str()
+    )
 }
 
 /// Issues tokens, and caches them until their refresh times.
@@ -64,7 +87,7 @@ struct State {
     key: Option<EcdsaKeyPair>,
     issued: Map<TokenRequest, CachedToken>,
     /// The errors of the issuer.
-    refused: Map<TokenRequest, String>,
+    refused: Map<TokenRequest, TokenError>,
 }
 
 /// The token request of a pod's volume.
@@ -137,9 +160,14 @@ impl Tokens {
                     tracing::warn!(pod, account, error = why, "failed to fetch a token");
                     match state.issued.get_mut(&wanted) {
                         Some(old) if old.is_good(now) => old.retry_after(RETRY, now),
-                        Some(_) | None => {
+                        // A kubelet forgets expired tokens, once a minute.
+                        Some(_) => {
                             state.issued.remove(&wanted);
-                            state.refused.insert(wanted, why);
+                            let error = TokenError::Expired { key: shown(&wanted), why };
+                            state.refused.insert(wanted, error);
+                        }
+                        None => {
+                            state.refused.insert(wanted, TokenError::Refused(why));
                         }
                     }
                 }
@@ -162,8 +190,9 @@ impl Tokens {
             return Ok(issued.text.clone());
         }
         if self.cluster.issues_tokens() {
-            let why = state.refused.get(&wanted).cloned();
-            return Err(TokenError::Refused(why.unwrap_or_else(|| "there is none yet".to_owned())));
+            let refused = state.refused.get(&wanted).cloned();
+            let unknown = || TokenError::Refused("there is none yet".to_owned());
+            return Err(refused.unwrap_or_else(unknown));
         }
         let key = match state.key.take() {
             Some(key) => key,
@@ -457,7 +486,14 @@ mod tests {
         assert_eq!(token(1700).unwrap(), "robot-1");
         assert_eq!(tokens.refresh_at(pod.uid()), Some(at(1710)));
         tokens.renew(&pod, at(1800)).await;
-        let refused = token(1800).unwrap_err();
+        let expired = token(1800).unwrap_err();
+        assert_eq!(
+            expired.to_string(),
+            "token \"robot\"/\"n\"/[]string{\"a\"}/1000/v1.BoundObjectReference{Kind:\"Pod\", APIVersion:\"v1\", \
+             Name:\"p\", UID:\"u1\"}/\"\" expired and refresh failed: no"
+        );
+        tokens.renew(&pod, at(1801)).await;
+        let refused = token(1801).unwrap_err();
         assert_eq!(refused.to_string(), "failed to fetch token: no");
         assert!(!root.path().join("service-account.key").exists());
     }
