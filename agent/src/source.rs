@@ -31,6 +31,10 @@ pub trait PodSource: Send {
     fn name(&self) -> String;
     /// Waits for the next full set. `None`: there are no further sets, and the last one stays in force.
     async fn next(&mut self) -> Option<Arc<[Pod]>>;
+    /// The pods of the last set that are ignored because a pod before has the same name; each is returned once.
+    fn take_ignored(&mut self) -> Vec<Pod> {
+        Vec::new()
+    }
 }
 
 /// A source whose pods are set by a [`PodsSender`].

@@ -129,8 +129,8 @@ pub(crate) async fn run(
     let (sender, mut sets) = mpsc::channel(16);
     let mut readers = JoinSet::new();
     for (number, source) in sources.into_iter().enumerate() {
-        let readiness = sync_loop.shared.readiness.clone();
-        readers.spawn(tasks::boxed(read_source(number, source, readiness, sender.clone())));
+        let shared = Arc::clone(&sync_loop.shared);
+        readers.spawn(tasks::boxed(read_source(number, source, shared, sender.clone())));
     }
     let trash = Arc::clone(&sync_loop.shared.trash);
     blocking(move || {
@@ -195,11 +195,15 @@ fn periodic(period: Duration) -> Interval {
 async fn read_source(
     number: usize,
     mut source: Box<dyn PodSource>,
-    mut readiness: watch::Receiver<Readiness>,
+    shared: Arc<Shared>,
     sets: mpsc::Sender<(usize, Arc<[Pod]>)>,
 ) {
+    let mut readiness = shared.readiness.clone();
     while let Some(pods) = source.next().await {
         tracing::debug!(source = %source.name(), pods = pods.len(), "pod source updated");
+        for pod in source.take_ignored() {
+            shared.events.record(&pod, None, &EventReason::FailedValidation);
+        }
         let is_known = |it: &Readiness| it.capabilities.is_some();
         let known = is_known(&readiness.borrow());
         if !known && pods.iter().any(admission::requires_strict_groups) {

@@ -88,6 +88,8 @@ pub struct UrlSource {
     merged: SourcePods,
     reported: Option<Arc<[Pod]>>,
     duplicates: Set<DuplicatePod>,
+    /// See [`PodSource::take_ignored`].
+    ignored: Vec<Pod>,
     failures: u32,
     started: bool,
 }
@@ -112,6 +114,7 @@ impl UrlSource {
             merged: SourcePods::default(),
             reported: None,
             duplicates: Set::new(),
+            ignored: Vec::new(),
             failures: 0,
             started: false,
         })
@@ -195,13 +198,14 @@ impl UrlSource {
         }
     }
 
-    /// Merges a full set. Returns the pods to run, unless they are unchanged.
+    /// Merges a full set. Returns the pods to run, unless they are unchanged and none is ignored.
     fn accept(&mut self, pods: Vec<Pod>) -> Option<Arc<[Pod]>> {
+        self.ignored = repeated(&pods);
         let (updates, rejected) = self.merged.merge(SourceKind::Http, pods, self.clock.now());
         log_updates(&self.name(), &updates);
         log_duplicates(&new_duplicates(&mut self.duplicates, rejected));
         let pods = self.merged.pods();
-        if self.reported.as_deref() == Some(&pods) {
+        if self.reported.as_deref() == Some(&pods) && self.ignored.is_empty() {
             return None;
         }
         let pods = Arc::<[Pod]>::from(pods);
@@ -210,10 +214,20 @@ impl UrlSource {
     }
 }
 
+/// The pods with the namespace and name of a pod before.
+fn repeated(pods: &[Pod]) -> Vec<Pod> {
+    let mut names = Set::new();
+    pods.iter().filter(|pod| !names.insert((pod.namespace(), pod.name()))).cloned().collect()
+}
+
 #[async_trait]
 impl PodSource for UrlSource {
     fn name(&self) -> String {
         format!("url {}", Location::Url(&self.text).shown())
+    }
+
+    fn take_ignored(&mut self) -> Vec<Pod> {
+        std::mem::take(&mut self.ignored)
     }
 
     async fn next(&mut self) -> Option<Arc<[Pod]>> {

@@ -87,6 +87,8 @@ pub(crate) enum EventReason {
     NetworkNotReady(String),
     /// The agent evicts the pod.
     Evicted(Eviction),
+    /// Another pod of the same source has its name.
+    FailedValidation,
     /// The node rejects the pod.
     Rejected(Rejection),
     /// A resize to the pod's resources, with its generation.
@@ -183,6 +185,16 @@ impl EventReason {
             Self::NetworkNotReady(why) => {
                 (Warning, "NetworkNotReady", format!("network is not ready: {why}"))
             }
+            Self::FailedValidation => (
+                Warning,
+                "FailedValidation",
+                format!(
+                    "Error validating pod {} from {} due to duplicate pod name {:?}, ignoring",
+                    pod.long_name(),
+                    pod.source().unwrap_or("http"),
+                    pod.name()
+                ),
+            ),
             Self::Rejected(rejection) => {
                 let reason = rejection.reason.clone();
                 return (Warning, reason, rejection.message.clone());

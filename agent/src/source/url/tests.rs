@@ -3,6 +3,7 @@
 
 use std::sync::Mutex;
 
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -88,6 +89,29 @@ async fn source_follows_a_pod_and_a_list() {
     assert_eq!(next(&mut source).await, ["a-n", "b-n"]);
     server.answers(200, "");
     assert_eq!(next(&mut source).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn later_pods_of_a_name_are_ignored() {
+    let server = Server::start().await;
+    let twins = |image: &str| {
+        let pod = |image: &str| {
+            let spec = json!({"containers": [{"name": "c", "image": image}]});
+            json!({"metadata": {"name": "a"}, "spec": spec})
+        };
+        let items = [pod("x"), pod(image)];
+        json!({"apiVersion": "v1", "kind": "PodList", "items": items}).to_string()
+    };
+    let mut source = server.source("");
+    // The second answer changes only the pod that is ignored.
+    for image in ["y", "z"] {
+        server.answers(200, &twins(image));
+        assert_eq!(next(&mut source).await, ["a-n"]);
+        let ignored = source.take_ignored();
+        let images = ignored.iter().map(|pod| pod.containers()[0].image.as_deref());
+        assert_eq!(images.collect::<Vec<_>>(), [Some(image)]);
+        assert!(source.take_ignored().is_empty());
+    }
 }
 
 #[tokio::test]

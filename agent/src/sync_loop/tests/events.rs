@@ -1,9 +1,12 @@
 //! The events of a pod's life, compared with those that a kubelet recorded.
 
+use async_trait::async_trait;
+
 use super::*;
 use crate::Event;
 use crate::cri::Code;
 use crate::objects::ObjectMap;
+use crate::source::PodSource;
 
 /// The events so far, without their times; a repeated event is listed once.
 fn event_lines(events: impl IntoIterator<Item = Event>) -> Vec<String> {
@@ -359,4 +362,45 @@ async fn events_that_the_cluster_records_about_the_node_are_counted_and_limited(
     assert!(seen.iter().all(|event| event.object.kind == crate::EventObjectKind::Node), "{seen:?}");
     let counts: Vec<u32> = seen.iter().map(|event| event.count).collect();
     assert_eq!(counts, (1..=25).collect::<Vec<u32>>());
+}
+
+/// A source that ignores a pod of its only set.
+#[derive(Default)]
+struct WithIgnored {
+    has_set: bool,
+}
+
+#[async_trait]
+impl PodSource for WithIgnored {
+    fn name(&self) -> String {
+        "ignoring".to_owned()
+    }
+
+    async fn next(&mut self) -> Option<Arc<[Pod]>> {
+        if std::mem::replace(&mut self.has_set, true) {
+            std::future::pending::<()>().await;
+        }
+        Some(Arc::default())
+    }
+
+    fn take_ignored(&mut self) -> Vec<Pod> {
+        vec![pod("u1", "app", "Always")]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ignored_pod_of_a_source_is_an_event() {
+    let mut scene = Scene::without_agent(seconds(10));
+    let cri = Arc::new(scene.fake.clone());
+    let sources: Vec<Box<dyn PodSource>> = vec![Box::new(WithIgnored::default())];
+    let parts = Parts { sources, ..scene.parts(cri) };
+    scene.agent = Some(crate::start(scene.config(), parts));
+    let mut events = scene.agent().events();
+    scene.sleep(1).await;
+    assert_eq!(
+        event_lines(drain(&mut events)),
+        [
+            "Warning FailedValidation : Error validating pod pod-u1_default(u1) from http due to duplicate pod name \"pod-u1\", ignoring"
+        ]
+    );
 }
