@@ -290,7 +290,7 @@ impl Images {
         secrets: &[Secret],
     ) -> Result<Vec<Credential>, EnsureImageError> {
         let failed = |error: &dyn std::error::Error| {
-            EnsureImageError::Failed(PullError::unstarted(error.to_string()))
+            EnsureImageError::Failed(PullError::unstarted(error.to_string(), error.to_string()))
         };
         let repository =
             Reference::with_any_port(request.image).map_err(|error| failed(&error))?.repository;
@@ -324,10 +324,11 @@ impl Images {
         decide::backed_off(image, &lock(&self.backoff), &key, begun)?;
         let records = self.records().await;
         records.begin(image).await.map_err(|error| {
+            let error = format!("failed to record image pull intent: {error}");
             let message = format!(
                 "Failed to record image pull intent for container image \"{image}\": {error}"
             );
-            EnsureImageError::Failed(PullError::unstarted(message))
+            EnsureImageError::Failed(PullError::unstarted(error, message))
         })?;
         report(ImageEvent::pulling(image));
         // Dropping the call makes the runtime abort the pull; a later pull is not affected.

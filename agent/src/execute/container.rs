@@ -1,5 +1,6 @@
 //! Starts one container: image, configuration, CreateContainer, StartContainer, postStart hook.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,12 +35,12 @@ pub(super) async fn start(job: &Arc<Job>, sandbox: &SandboxContext, start: Start
         Ok(()) => true,
         Err(NotStarted::Terminating) => false,
         Err(NotStarted::Failed { reason, message, until, refused, attempt }) => {
-            job.shared.measures.count(Counted::NotStarted(kind, reason.to_owned()));
+            job.shared.measures.count(Counted::NotStarted(kind, reason.to_string()));
             job.send(Progress::Failed(Failure {
                 key: HoldKey::Start(key),
                 container: Some(name),
                 attempt,
-                reason: reason.to_owned(),
+                reason: reason.into_owned(),
                 message,
                 until,
                 refused,
@@ -55,7 +56,7 @@ enum NotStarted {
     Terminating,
     /// A step failed.
     Failed {
-        reason: &'static str,
+        reason: Cow<'static, str>,
         message: String,
         until: Option<jiff::Timestamp>,
         /// Whether every retry fails too.
@@ -66,16 +67,19 @@ enum NotStarted {
 }
 
 fn failed(reason: &'static str, message: String) -> NotStarted {
+    let reason = Cow::Borrowed(reason);
     NotStarted::Failed { reason, message, until: None, refused: false, attempt: None }
 }
 
 /// A failure after the container was created.
 fn failed_after(id: &ContainerId, reason: &'static str, message: String) -> NotStarted {
+    let reason = Cow::Borrowed(reason);
     NotStarted::Failed { reason, message, until: None, refused: false, attempt: Some(id.clone()) }
 }
 
 /// A failure that every retry of this manifest repeats.
 fn refused(reason: &'static str, message: String) -> NotStarted {
+    let reason = Cow::Borrowed(reason);
     NotStarted::Failed { reason, message, until: None, refused: true, attempt: None }
 }
 
@@ -298,7 +302,7 @@ async fn prepare_sub_paths(
 
 /// The failure of an image pull: the container's own image, or one that it mounts.
 fn no_image(job: &Job, container: &str, error: PullError) -> NotStarted {
-    let reason = EventReason::Failed(error.reason.to_owned());
+    let reason = EventReason::Failed(error.reason.to_string());
     job.event(Some(container), &reason);
     NotStarted::Failed {
         reason: error.reason,

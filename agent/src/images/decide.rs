@@ -2,6 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/images/image_manager.go.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use api::pod::PodUid;
@@ -50,8 +51,8 @@ pub(crate) const PULL_BACKOFF: &str = "ImagePullBackOff";
 /// Why a container has no image yet, as shown in its waiting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullError {
-    /// The waiting reason, for example `ErrImagePull`.
-    pub reason: &'static str,
+    /// The waiting reason: `ErrImagePull`, or in a few cases an error text, as in a kubelet.
+    pub reason: Cow<'static, str>,
     /// The error text.
     pub message: String,
     /// The earliest time of the next attempt.
@@ -62,7 +63,7 @@ pub struct PullError {
 
 impl PullError {
     fn new(reason: &'static str, message: String) -> Self {
-        Self { reason, message, until: None, refused: false }
+        Self { reason: Cow::Borrowed(reason), message, until: None, refused: false }
     }
 
     /// The same error with `refused` set.
@@ -70,9 +71,9 @@ impl PullError {
         Self { refused, ..self }
     }
 
-    /// A pull that could not begin.
-    pub(crate) fn unstarted(message: String) -> Self {
-        Self::new("ErrImagePull", message)
+    /// A pull that could not begin: its error is the reason.
+    pub(crate) fn unstarted(error: String, message: String) -> Self {
+        Self { reason: Cow::Owned(error), message, until: None, refused: false }
     }
 }
 
@@ -184,7 +185,7 @@ pub(crate) fn backed_off(
     };
     let what = &failure.what;
     let error = PullError {
-        reason: PULL_BACKOFF,
+        reason: Cow::Borrowed(PULL_BACKOFF),
         message: format!("Back-off pulling image \"{image}\": {what}"),
         until: Some(end),
         refused: failure.refused,
@@ -257,10 +258,10 @@ mod tests {
         let mut failures = PullBackoff::new(Duration::from_secs(10), Duration::from_secs(300));
         for refused in [true, false] {
             let (error, _) = pull_failed("i", &["no such script".to_owned()], refused);
-            assert_eq!((error.reason, error.refused), ("ErrImagePull", refused));
+            assert_eq!((error.reason.as_ref(), error.refused), ("ErrImagePull", refused));
             failures.failed("k", &error, Timestamp::UNIX_EPOCH);
             let (error, _) = backed_off("i", &failures, "k", Timestamp::UNIX_EPOCH).unwrap_err();
-            assert_eq!((error.reason, error.refused), ("ImagePullBackOff", refused));
+            assert_eq!((error.reason.as_ref(), error.refused), ("ImagePullBackOff", refused));
         }
         assert!(name_for_runtime("Not An Image").unwrap_err().0.refused);
     }
@@ -268,7 +269,7 @@ mod tests {
     #[test]
     fn old_pull_failures_are_forgotten() {
         let mut failures = PullBackoff::new(Duration::from_secs(10), Duration::from_secs(300));
-        let error = PullError::unstarted(String::new());
+        let error = PullError::unstarted(String::new(), String::new());
         failures.failed("k", &error, Timestamp::UNIX_EPOCH);
         failures.forget_old(after(Timestamp::UNIX_EPOCH, Duration::from_secs(600)));
         assert_eq!(failures.delay("k").as_secs(), 10);

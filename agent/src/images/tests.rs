@@ -287,7 +287,13 @@ async fn unwritable_records_fail_the_pull() {
     std::fs::write(node.root.path().join("image_manager"), "").unwrap();
     let (failed, _) = get(&node.start(), &pod("1", &[]), "r.io/a:1").await;
     let failed = failed.unwrap_err();
-    assert!(failed.starts_with("ErrImagePull: Failed to record image pull intent"), "{failed}");
+    let begin = "failed to record image pull intent: ";
+    let (reason, message) = failed.split_once(": Failed").unwrap();
+    assert!(reason.starts_with(begin), "{failed}");
+    assert_eq!(
+        message,
+        format!(" to record image pull intent for container image \"r.io/a:1\": {reason}")
+    );
     assert_eq!(node.pulls(), [""; 0]);
 }
 
@@ -334,4 +340,16 @@ async fn image_requests_are_counted(
     let ensured = EnsuredImage { policy: policy.label(), present, pull };
     let counts = node.measures.now().counts;
     assert_eq!(counts.into_iter().collect::<Vec<_>>(), [(Counted::ImageEnsured(ensured), 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn error_of_a_pull_secret_is_the_reason() {
+    let mut node = Node::new();
+    node.secret("broken", "\"");
+    node.image("a:1", None);
+    let (failed, event) = get(&node.start(), &pod("1", &["broken"]), "a:1").await;
+    let error = "error occurred while trying to unmarshal json";
+    assert_eq!(failed, Err(format!("{error}: {error}")));
+    assert_eq!(event, "", "the container's event has the error");
+    assert!(node.pulls().is_empty());
 }
