@@ -152,11 +152,10 @@ fn sandbox_security(
     let mut groups: Vec<i64> = own.fs_group.into_iter().collect();
     groups.extend(&grants.supplemental_groups);
     groups.extend(own.supplemental_groups.iter().flatten());
+    // A runtime creates privileged containers, which may be ephemeral ones, only in such a sandbox.
     let privileged = pod
-        .init_containers()
-        .iter()
-        .chain(pod.containers())
-        .filter_map(|container| container.security_context.as_ref())
+        .all_containers()
+        .filter_map(|(_, container)| container.security_context.as_ref())
         .any(|security| security.privileged == Some(true));
     Ok(SandboxSecurity {
         namespaces,
@@ -174,6 +173,8 @@ fn sandbox_security(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
@@ -192,5 +193,26 @@ mod tests {
         let pod = fixtures::pod(json!({"metadata": metadata, "spec": {"containers": []}}));
         let kept: Vec<String> = annotations(&pod).into_keys().collect();
         assert_eq!(kept, ["crib.local/behave", "example.com/owner"]);
+    }
+
+    #[rstest]
+    #[case::init("initContainers", true)]
+    #[case::app("containers", true)]
+    #[case::ephemeral("ephemeralContainers", true)]
+    #[case::none("none", false)]
+    fn sandbox_is_privileged_if_a_container_is(#[case] list: &str, #[case] expected: bool) {
+        let container = |own: &str| {
+            let privileged = json!({"privileged": own == list});
+            json!([{"name": own.to_lowercase(), "securityContext": privileged}])
+        };
+        let spec = json!({
+            "initContainers": container("initContainers"),
+            "containers": container("containers"),
+            "ephemeralContainers": container("ephemeralContainers"),
+        });
+        let pod = fixtures::pod_of("u", "p", spec);
+        let node = Node::new("n", "/r", "/l");
+        let (sandbox, _) = sandbox(&pod, 0, &PodGrants::default(), &node).unwrap();
+        assert_eq!(sandbox.security.privileged, expected);
     }
 }
