@@ -128,15 +128,23 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         let (dirs, name, count) = (job.dirs.clone(), start.name.clone(), start.restart_count);
         brief(move || {
             let attempt = count.unwrap_or_else(|| dirs.restart_count_by_logs(&name));
-            dirs.make_log_directory(&name)?;
-            dirs.make_termination_message(&name, attempt).map(|file| (attempt, file))
+            let made = dirs.make_log_directory(&name);
+            made.map(|()| (attempt, dirs.make_termination_message(&name, attempt)))
         })
         .map_err(|error| {
-            let message = chain(&error);
+            let name = &start.name;
+            let problem = chain(&error);
+            let message =
+                format!("create container log directory for container {name} failed: {problem}");
             job.event(Some(&start.name), &EventReason::Failed(message.clone()));
             failed("CreateContainerConfigError", message)
         })?
     };
+    // Without the file the container runs, and has no message.
+    let message_file = message_file.inspect_err(|error| {
+        tracing::warn!(pod = %job.pod.full_name(), container = %start.name, error = %chain(error), "failed to create termination message file");
+    });
+    let message_file = message_file.ok();
     let target = match &start.target {
         None => None,
         Some(ProcessTarget::Container(id)) => Some(id.clone()),
@@ -163,7 +171,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         image_user: got.user,
         volumes: sandbox.volumes.clone(),
         env_files,
-        termination_log: Some(message_file),
+        termination_log: message_file,
         target,
         grants: sandbox.grants.clone(),
         assigned,

@@ -186,6 +186,32 @@ async fn missing_directory_is_an_event(
 }
 
 #[tokio::test(start_paused = true)]
+async fn missing_log_directory_of_a_container_is_an_event() {
+    let scene = Scene::new();
+    let mut events = scene.agent().events();
+    let logs = scene.root.join("logs/default_pod-u1_u1");
+    std::fs::create_dir_all(&logs).unwrap();
+    std::fs::write(logs.join("app"), "").unwrap();
+    scene.want(&[pod("u1", "app", "Always")]);
+    scene.until_reason("u1", "app", "CreateContainerConfigError").await;
+    let failed = drain(&mut events).find(|event| event.reason == "Failed").unwrap();
+    let begin = "Error: create container log directory for container app failed: failed to create ";
+    assert!(failed.message.starts_with(begin), "{}", failed.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn container_without_a_termination_message_file_runs() {
+    let scene = Scene::new();
+    std::fs::create_dir_all(scene.pod_dir("u1")).unwrap();
+    std::fs::write(scene.pod_dir("u1").join("containers"), "").unwrap();
+    let path = json!("/dev/termination-log");
+    let app = container_with("app", "app", "terminationMessagePath", path);
+    scene.run(&pod_with("u1", json!({"containers": [app]}))).await;
+    let mounts = scene.fake.spec("app").unwrap().mounts;
+    assert!(mounts.iter().all(|mount| mount.container_path != "/dev/termination-log"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn failed_start_is_an_event_without_the_container_id() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
