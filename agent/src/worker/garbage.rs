@@ -13,7 +13,8 @@ use crate::observed::{ContainerId, ContainerState, Observed};
 use crate::reporting::causes::Causes;
 use crate::upkeep::gc::collector::remove_dead;
 use crate::upkeep::gc::{self, Garbage};
-use tasks::blocking;
+use crate::upkeep::logs::links;
+use tasks::{blocking, brief};
 
 impl Worker {
     /// Removes dead containers and sandboxes of a live pod. Returns whether it removed any.
@@ -60,6 +61,7 @@ impl Worker {
             if let Some(log) = seen.and_then(|seen| seen.log_path.clone()) {
                 let dirs = self.dirs.clone();
                 blocking(move || dirs.remove_log(&log)).await;
+                self.remove_log_link(&id, &name);
             }
             self.observation.expected.add(CompletedCall::Remove { name, id });
         }
@@ -102,6 +104,15 @@ impl Worker {
         match killer.kill(&before_removal(pod, id, name)).await.pop() {
             Some(failure) => Err(failure.error),
             None => cri.remove_container(id).await,
+        }
+    }
+
+    /// Removes the link to a removed log (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go removeContainerLog).
+    pub(super) fn remove_log_link(&self, id: &ContainerId, name: &str) {
+        let directory = self.shared.config.container_logs_dir.as_deref();
+        if let (Some(directory), Some(pod)) = (directory, &self.pod) {
+            let link = links::name(pod, name, id);
+            brief(|| links::remove(directory, &link));
         }
     }
 

@@ -376,6 +376,7 @@ impl Worker {
         if let Some(log) = container.log_path.clone() {
             let dirs = self.dirs.clone();
             blocking(move || dirs.remove_log(&log)).await;
+            self.remove_log_link(&container.id, &container.name);
         }
     }
 

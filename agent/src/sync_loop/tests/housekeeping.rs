@@ -304,6 +304,24 @@ async fn dangling_log_links_are_garbage_collected() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn log_link_is_removed_with_its_container() {
+    let scene = Scene::as_kubelet();
+    scene.fake.write_logs();
+    scene.run(&pod("u1", "app", "Always")).await;
+    let links = scene.root.join("root/containers");
+    let count = || std::fs::read_dir(&links).unwrap().count();
+    assert_eq!(count(), 1);
+    scene.fake.kill("app", 1);
+    scene.until_restarted("u1").await;
+    assert_eq!(count(), 2);
+    scene.fake.kill("app", 1);
+    // Dangling links are looked for each minute.
+    scene.sleep(30).await;
+    assert_eq!(scene.times("StartContainer app/").len(), 3);
+    assert_eq!(count(), 2, "the first container is removed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn ended_pod_keeps_its_address_although_its_status_was_forgotten() {
     let scene = Scene::as_kubelet();
     scene.fake.image("slow", slow(5));

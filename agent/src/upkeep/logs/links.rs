@@ -44,6 +44,17 @@ pub(crate) fn make(directory: &Path, name: &OsString, log: &Path) -> io::Result<
     }
 }
 
+/// Removes the link to the log of a removed container. Blocks on the file system.
+pub(crate) fn remove(directory: &Path, name: &OsString) {
+    let link = directory.join(name);
+    match std::fs::remove_file(&link) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(link = %link.display(), %error, "failed to remove log link");
+        }
+        Ok(()) | Err(_) => {}
+    }
+}
+
 /// Removes the links whose logs no longer exist. Other files are kept, and the links of the containers in `live`, which have not
 /// exited: the log of such a container is missing only until the runtime reopens it, during a rotation or after another program
 /// removed it (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_gc.go evictPodLogsDirectories). Blocks on the file system.
