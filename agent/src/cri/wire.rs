@@ -115,7 +115,11 @@ fn pod_ref(labels: &HashMap<String, String>) -> Option<PodRef> {
     })
 }
 
+/// `None` for sandboxes that no agent created, and for those without an id, which a kubelet ignores too.
 pub(super) fn listed_sandbox(from: v1::PodSandbox) -> Option<ListedSandbox> {
+    if from.id.is_empty() {
+        return None;
+    }
     Some(ListedSandbox {
         pod: pod_ref(&from.labels)?,
         ready: from.state() == v1::PodSandboxState::SandboxReady,
@@ -153,7 +157,11 @@ pub(super) fn sandbox_status(
     })
 }
 
+/// `None` for containers that no agent created, and for those without an id, which a kubelet ignores too.
 pub(super) fn listed_container(from: v1::Container) -> Option<ListedContainer> {
+    if from.id.is_empty() {
+        return None;
+    }
     let state = match from.state() {
         v1::ContainerState::ContainerCreated => ListedState::Created,
         v1::ContainerState::ContainerRunning => ListedState::Running,
@@ -357,6 +365,25 @@ mod tests {
             listed_container(v1::Container { id: "c".to_owned(), ..v1::Container::default() }),
             None
         );
+    }
+
+    #[test]
+    fn objects_without_ids_are_not_listed() {
+        let labels = || labelled("u1");
+        let sandbox = |id: &str| v1::PodSandbox {
+            id: id.to_owned(),
+            labels: labels(),
+            ..v1::PodSandbox::default()
+        };
+        let container = |id: &str| v1::Container {
+            id: id.to_owned(),
+            labels: labels(),
+            ..v1::Container::default()
+        };
+        for (id, expected) in [("x", true), ("", false)] {
+            assert_eq!(listed_sandbox(sandbox(id)).is_some(), expected, "{id:?}");
+            assert_eq!(listed_container(container(id)).is_some(), expected, "{id:?}");
+        }
     }
 
     #[test]
