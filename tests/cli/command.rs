@@ -167,6 +167,16 @@ impl Place {
         (runtime, format!("unix://{socket}"))
     }
 
+    /// `crib agent` with the root directory `agent`, and the manifests of this directory, which is created if it does not exist.
+    pub(crate) fn agent(&self, endpoint: &str, manifests: &str, more: &[&str]) -> Command {
+        let manifests = self.path(manifests);
+        std::fs::create_dir_all(&manifests).unwrap();
+        let mut command = self.command(&["agent", "--runtime-endpoint", endpoint]);
+        command.arg("--manifests").arg(manifests).arg("--root-dir").arg(self.path("agent"));
+        command.args(more);
+        command
+    }
+
     /// What the commands left: files, mounts, and processes that refer to this place.
     pub(crate) fn left(&self) -> Vec<String> {
         let mut left = Vec::new();

@@ -16,21 +16,9 @@ struct Agent {
 impl Agent {
     fn start(place: &Place, endpoint: &str) -> Self {
         let (pods, health) = (free_port(), free_port());
-        let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
-        std::fs::create_dir_all(path("pods")).unwrap();
-        let running = place.start(&[
-            "agent",
-            "--runtime-endpoint",
-            endpoint,
-            "--manifests",
-            &path("pods"),
-            "--root-dir",
-            &path("agent"),
-            "--read-only-port",
-            &pods.to_string(),
-            "--healthz-port",
-            &health.to_string(),
-        ]);
+        let (read_only, healthz) = (pods.to_string(), health.to_string());
+        let more = ["--read-only-port", &read_only, "--healthz-port", &healthz];
+        let running = Running::start(place.agent(endpoint, "pods", &more));
         Self { running, pods, health }
     }
 

@@ -33,7 +33,7 @@ async fn agent_names_pod_cgroups_below_their_class() {
     let upstream = endpoint.trim_start_matches("unix://");
     let proxy = Proxy::start(&place.path("p"), upstream.as_ref()).unwrap();
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
-    let logs = path("logs");
+    let (endpoint, logs) = (path("p"), path("logs"));
     let config = place.file(
         "kubelet.yaml",
         &format!(
@@ -43,20 +43,8 @@ async fn agent_names_pod_cgroups_below_their_class() {
     );
     let (root, mark) = (fixture::unique("crib-test"), fixture::unique("mark"));
     place.file("pods/p.yaml", &manifest(&mark));
-    let agent = place.command(&[
-        "agent",
-        "--runtime-endpoint",
-        &path("p"),
-        "--manifests",
-        &path("pods"),
-        "--root-dir",
-        &path("agent"),
-        "--config",
-        &config,
-        "--cgroup-root",
-        &format!("/{root}"),
-    ]);
-    let agent = Running::start(agent);
+    let more = ["--config", &config, "--cgroup-root", &format!("/{root}")];
+    let agent = Running::start(place.agent(&endpoint, "pods", &more));
     let sandbox = request(&proxy, "RunPodSandbox").await;
     let parent = format!("/{root}/kubepods/burstable/podu1");
     assert_eq!(sandbox["config"]["linux"]["cgroup_parent"], parent);
@@ -156,19 +144,8 @@ async fn qos_class_weights_are_sums_of_their_pods() {
     for (name, requests) in [("few", "cpu: 100m"), ("more", "cpu: 250m"), ("none", "")] {
         pod_with(&place, name, &mark, requests);
     }
-    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
-    let agent = Running::start(place.command(&[
-        "agent",
-        "--runtime-endpoint",
-        &endpoint,
-        "--manifests",
-        &path("pods"),
-        "--root-dir",
-        &path("agent"),
-        "--cgroups-per-qos",
-        "--cgroup-root",
-        &format!("/{root}"),
-    ]));
+    let more = ["--cgroups-per-qos", "--cgroup-root", &format!("/{root}")];
+    let agent = Running::start(place.agent(&endpoint, "pods", &more));
     // With cgroup v1, and with v2: set by the agent, which uses the kubelet's formula, or by the runtime.
     let shares = |v1: [&str; 2], v2: [&str; 2], runtime: [&str; 2]| {
         [v1, v2, runtime].map(|two| two.map(str::to_owned))
@@ -213,12 +190,9 @@ async fn killed_agent_is_continued_and_unknown_cgroups_are_removed() {
              podPidsLimit: 50\nsystemReserved: {{cpu: 100m}}\n"
         ),
     );
-    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
-    let (manifests, directory) = (path("pods"), path("agent"));
-    let args = ["agent", "--runtime-endpoint", &endpoint, "--manifests", &manifests];
-    let args =
-        [&args[..], &["--root-dir", &directory, "--config", &config, "--adopt-node"]].concat();
-    let agent = place.start(&args);
+    let more = ["--config", &config, "--adopt-node"];
+    let start = || Running::start(place.agent(&endpoint, "pods", &more));
+    let agent = start();
     let pod = format!("{root}/kubepods/burstable/podu1");
     let limit = harness::eventually(WAIT_LIMIT, "the pod's limit", || async {
         let cgroup = cgroup_with(&pod, "pids.max").ok_or("no cgroup")?;
@@ -242,7 +216,7 @@ async fn killed_agent_is_continued_and_unknown_cgroups_are_removed() {
     let mut process = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
     std::fs::write(orphan.join("cgroup.procs"), process.id().to_string()).unwrap();
     std::fs::remove_file(place.path("pods/p.yaml")).unwrap();
-    let agent = place.start(&args);
+    let agent = start();
     // Reap the process, or its cgroup would not be empty.
     let ended = tokio::task::spawn_blocking(move || process.wait());
     let ended = tokio::time::timeout(WAIT_LIMIT, ended).await.unwrap().unwrap().unwrap();

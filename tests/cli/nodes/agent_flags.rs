@@ -58,8 +58,6 @@ pub(crate) async fn wait_until_shown(port: u16, expected: &[&str]) -> Value {
 #[tokio::test]
 async fn agent_takes_pods_by_its_flags_and_configuration() {
     let place = Place::unchecked();
-    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
-    let root = path("agent");
     let (runtime, endpoint) = place.runtime().await;
     let config = place.file(
         "kubelet.yaml",
@@ -77,24 +75,12 @@ async fn agent_takes_pods_by_its_flags_and_configuration() {
             "",
         ),
     );
-    let manifests = path("pods");
     let (health, pods) = (free_port(), free_port());
     let (health_flag, pods_flag) = (health.to_string(), pods.to_string());
-    let given = [
-        "agent",
-        "--runtime-endpoint",
-        &endpoint,
-        "--manifests",
-        &manifests,
-        "--root-dir",
-        &root,
-        "--config",
-        &config,
-        "--max-pods",
-        "2",
-        "--read-only-port",
-        &pods_flag,
-    ];
+    let given = ["--config", &config, "--max-pods", "2", "--read-only-port", &pods_flag];
+    let start = |more: &[&str]| {
+        Running::start(place.agent(&endpoint, "pods", &[&given[..], more].concat()))
+    };
     let of_first = [
         "--node-labels",
         "disk=hdd",
@@ -104,7 +90,7 @@ async fn agent_takes_pods_by_its_flags_and_configuration() {
         "--healthz-port",
         &health_flag,
     ];
-    let agent = place.start(&[&given[..], &of_first].concat());
+    let agent = start(&of_first);
     let wait_for = async |expected: &[&str]| wait_until_shown(pods, expected).await;
     let (a, others) =
         ("a Running ", ["elsewhere Failed NodeAffinity", "intolerant Failed TaintToleration"]);
@@ -142,7 +128,7 @@ async fn agent_takes_pods_by_its_flags_and_configuration() {
     }
 
     // The next agent finds the running pods.
-    let next = place.start(&given);
+    let next = start(&[]);
     wait_for(&[a, "b Running ", "c Failed OutOfpods", others[0], others[1]]).await;
     next.signal(Signal::SIGTERM);
     let ended = next.end().await;
@@ -156,9 +142,7 @@ async fn agent_takes_pods_by_its_flags_and_configuration() {
 #[tokio::test]
 async fn bad_values_exit_2_with_the_flag_in_the_message() {
     let place = Place::unchecked();
-    std::fs::create_dir(place.path("pods")).unwrap();
     place.file("pods/a.yaml", &pod("a", "", ""));
-    let (manifests, root) = (place.path("pods"), place.path("agent"));
     let other = place.file("other.yaml", "kind: Pod\n");
     let wrong = place.file(
         "wrong.yaml",
@@ -183,17 +167,7 @@ async fn bad_values_exit_2_with_the_flag_in_the_message() {
         (&["--config", &wrong], "--config: systemReserved: cannot reserve \"gpu\""),
         (&["--config", "/nowhere"], "failed to read --config /nowhere"),
     ] {
-        let mut args = vec![
-            "agent",
-            "--runtime-endpoint",
-            "unix:///nowhere",
-            "--manifests",
-            manifests.to_str().unwrap(),
-            "--root-dir",
-            root.to_str().unwrap(),
-        ];
-        args.extend(flags);
-        let ended = place.crib(&args).await;
+        let ended = place.end(place.agent("unix:///nowhere", "pods", flags)).await;
         assert_eq!(ended.code, Some(2), "{flags:?}: {ended:?}");
         assert!(ended.err.contains(words), "{flags:?}: {ended:?}");
     }

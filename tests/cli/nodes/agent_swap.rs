@@ -24,8 +24,7 @@ const PODS: [(&str, &str); 4] = [
 ];
 
 /// Starts the agent on such a node. Its own mount namespace hides the mounts from other processes.
-fn agent(place: &Place, args: &[&str]) -> Running {
-    let crib = place.command(args);
+fn start(place: &Place, crib: &Command) -> Running {
     let meminfo = place.file("meminfo", MEMINFO);
     let mut command = Command::new("unshare");
     if !nix::unistd::geteuid().is_root() {
@@ -66,19 +65,9 @@ async fn swap_limits(behavior: &str) -> BTreeMap<String, String> {
             ),
         );
     }
-    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
-    let args = [
-        "agent",
-        "--runtime-endpoint",
-        &path("p"),
-        "--manifests",
-        &path("pods"),
-        "--root-dir",
-        &path("agent"),
-        "--config",
-        &config,
-    ];
-    let agent = agent(&place, &args);
+    let endpoint = place.path("p");
+    let agent = place.agent(endpoint.to_str().unwrap(), "pods", &["--config", &config]);
+    let agent = start(&place, &agent);
     let created = proxy.recording().until(|calls| {
         let calls = calls.iter().filter(|call| call.method == "CreateContainer");
         // A call is recorded before its message arrives.

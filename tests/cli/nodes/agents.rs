@@ -12,7 +12,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn args(&self, root: &str, manifests: &str, more: &[&str]) -> Vec<String> {
+    /// Starts an agent.
+    fn start(&self, root: &str, manifests: &str, more: &[&str]) -> Running {
         let path = |name: &str| self.place.path(name).to_str().unwrap().to_owned();
         let (root, manifests) = (path(root), path(manifests));
         std::fs::create_dir_all(&manifests).unwrap();
@@ -27,14 +28,7 @@ impl Shared {
             "--node-name",
             "node-1",
         ];
-        args.iter().chain(more).map(|arg| (*arg).to_owned()).collect()
-    }
-
-    /// Starts an agent.
-    fn start(&self, root: &str, manifests: &str, more: &[&str]) -> Running {
-        let args = self.args(root, manifests, more);
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        self.place.start(&args)
+        self.place.start(&[&args[..], more].concat())
     }
 
     /// The names of the running pods, sorted.
@@ -156,9 +150,7 @@ async fn agent_follows_a_directory_of_objects() {
     let (runtime, endpoint) = place.runtime().await;
     let shared = Shared { place, endpoint };
     let objects = shared.place.path("objects");
-    let args = shared.args("one", "pods", &["--objects", objects.to_str().unwrap()]);
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let agent = shared.place.start(&args);
+    let agent = shared.start("one", "pods", &["--objects", objects.to_str().unwrap()]);
     shared.place.file(
         "pods/other.yaml",
         &WAITING.replace("configured", "other").replace("settings", "others"),
@@ -227,9 +219,7 @@ async fn nested_aliases_in_a_directory_keep_no_other_pod_from_running(
     let text = format!("apiVersion: v1\n{kind}\nmetadata: {{name: bomb}}\n{bomb}");
     shared.place.file(file, &text);
     shared.place.file("pods/web.yaml", &POD.replace("  unknownField: 1\n", ""));
-    let args = shared.args("root", "pods", &["--objects", objects.to_str().unwrap()]);
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let agent = shared.place.start(&args);
+    let agent = shared.start("root", "pods", &["--objects", objects.to_str().unwrap()]);
     shared.wait_for(running).await;
     agent.signal(Signal::SIGTERM);
     let ended = agent.end().await.exits(0);

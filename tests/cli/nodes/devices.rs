@@ -81,13 +81,9 @@ async fn devices_of_plugins_are_in_containers_and_stay_theirs_when_the_agent_is_
     harness::needs!(Namespaces);
     let place = Place::new();
     place.file("driver/version", "1.0");
-    let [manifests, root] =
-        ["manifests", "agent"].map(|name| place.path(name).to_str().unwrap().to_owned());
-    std::fs::create_dir(&manifests).unwrap();
     let (runtime, endpoint) = place.runtime().await;
-    let args =
-        ["agent", "--runtime-endpoint", &endpoint, "--manifests", &manifests, "--root-dir", &root];
-    let agent = place.start(&args);
+    let start = || Running::start(place.agent(&endpoint, "manifests", &[]));
+    let agent = start();
     let script = Script::new(&["nvidia0", "nvidia1"]);
     script.set(|state| state.files = Some(place.path("driver")));
     let plugin = registered(&place, &script).await;
@@ -98,7 +94,7 @@ async fn devices_of_plugins_are_in_containers_and_stay_theirs_when_the_agent_is_
     agent.signal(Signal::SIGKILL);
     drop(agent.end().await);
     drop(plugin);
-    let agent = place.start(&args);
+    let agent = start();
     // Then the previous plugin's socket is gone.
     let gone = place.path("agent/device-plugins/nvidia.com-gpu.sock");
     eventually("the agent wants plugins to register again", || {
@@ -128,16 +124,11 @@ async fn devices_of_plugins_are_in_containers_and_stay_theirs_when_the_agent_is_
 async fn agent_finds_device_plugins_by_their_sockets_until_these_are_removed() {
     let place = Place::new();
     let (runtime, endpoint) = place.runtime().await;
-    let [manifests, root] =
-        ["manifests", "agent"].map(|name| place.path(name).to_str().unwrap().to_owned());
-    std::fs::create_dir(&manifests).unwrap();
-    let args =
-        ["agent", "--runtime-endpoint", &endpoint, "--manifests", &manifests, "--root-dir", &root];
     let script = Script::new(&["nvidia0", "nvidia1"]);
     // The socket may exist before the agent starts.
     let registry = place.path("agent/plugins_registry");
     let (_plugin, mut registration) = plugin::start_to_be_found(&registry, "v1beta1", &script);
-    let agent = place.start(&args);
+    let agent = Running::start(place.agent(&endpoint, "manifests", &[]));
     let status =
         tokio::time::timeout(WAIT_LIMIT, registration.wait_for(Option::is_some)).await.unwrap();
     assert!(status.unwrap().as_ref().is_some_and(|status| status.plugin_registered));
@@ -152,8 +143,6 @@ async fn agent_finds_device_plugins_by_their_sockets_until_these_are_removed() {
 async fn agent_with_changed_policy_names_state_file_to_remove() {
     let place = Place::new();
     let (runtime, endpoint) = place.runtime().await;
-    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
-    std::fs::create_dir(place.path("manifests")).unwrap();
     place.file(
         "agent/cpu_manager_state",
         r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#,
@@ -169,10 +158,8 @@ async fn agent_with_changed_policy_names_state_file_to_remove() {
         ),
         (reserved, "configured policy \"static\" differs from state checkpoint policy \"none\""),
     ] {
-        let (root, manifests) = (path("agent"), path("manifests"));
-        let args = ["agent", "--runtime-endpoint", &endpoint, "--root-dir", &root];
-        let args = [&args[..], &["--manifests", &manifests, "--config", &file]].concat();
-        let ended = place.crib(&args).await.exits(2);
+        let agent = place.agent(&endpoint, "manifests", &["--config", &file]);
+        let ended = place.end(agent).await.exits(2);
         ended.err_has(words);
     }
     runtime.stop().await;

@@ -29,28 +29,15 @@ impl Shown {
         let proxy = Proxy::with_faults(&place.path("p"), upstream.as_ref(), faults).unwrap();
         place.file("pods/web.yaml", &pod("web", "", ""));
         let (port, health) = (free_port(), free_port());
-        let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
-        let (endpoint, pods, root) = (format!("unix://{}", path("p")), path("pods"), path("agent"));
+        let endpoint = format!("unix://{}", place.path("p").display());
         let (read_only, healthz) = (port.to_string(), health.to_string());
-        let mut args = vec![
-            "agent",
-            "--runtime-endpoint",
-            &endpoint,
-            "--manifests",
-            &pods,
-            "--root-dir",
-            &root,
-            "--read-only-port",
-            &read_only,
-            "--healthz-port",
-            &healthz,
-        ];
+        let mut more = vec!["--read-only-port", &read_only, "--healthz-port", &healthz];
         let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
         let config = place.file("kubelet.yaml", &format!("{head}{fields}\n"));
         if !fields.is_empty() {
-            args.extend(["--config", &config]);
+            more.extend(["--config", &config]);
         }
-        let agent = place.start(&args);
+        let agent = Running::start(place.agent(&endpoint, "pods", &more));
         wait_until_shown(port, &["web Running "]).await;
         Self { place, runtime, agent, _proxy: proxy, port, health }
     }

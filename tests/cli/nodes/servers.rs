@@ -203,12 +203,8 @@ async fn runtime_announces_socket_and_removes_it_at_exit() {
 #[tokio::test]
 async fn agent_runs_manifests_and_leaves_pods_running_at_exit() {
     let place = Place::new();
-    let [manifests, root] =
-        ["manifests", "agent"].map(|name| place.path(name).to_str().unwrap().to_owned());
-    std::fs::create_dir(&manifests).unwrap();
     let (runtime, endpoint) = place.runtime().await;
-    let args =
-        ["agent", "--runtime-endpoint", &endpoint, "--manifests", &manifests, "--root-dir", &root];
+    let start = || Running::start(place.agent(&endpoint, "manifests", &[]));
 
     let manifest = std::fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -220,7 +216,7 @@ async fn agent_runs_manifests_and_leaves_pods_running_at_exit() {
         let files = walk(&place.path("agent/logs"));
         files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect::<String>()
     };
-    let agent = place.start(&args);
+    let agent = start();
     eventually("the first line", || {
         if logs().is_empty() { vec!["no log".to_owned()] } else { vec![] }
     })
@@ -234,7 +230,7 @@ async fn agent_runs_manifests_and_leaves_pods_running_at_exit() {
     eventually("another line while there is no agent", longer).await;
 
     std::fs::remove_file(place.path("manifests/forever.yaml")).unwrap();
-    let agent = place.start(&args);
+    let agent = start();
     eventually("the pod is gone", || walk(&place.path("agent/pods"))).await;
     agent.stop().await;
     runtime.stop().await;

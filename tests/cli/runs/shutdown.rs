@@ -36,19 +36,9 @@ async fn run_ends_on_signals_while_keeper_is_stopped() {
 #[tokio::test]
 async fn agent_ends_while_runtime_is_stopped() {
     let place = Place::new();
-    let [manifests, root] =
-        ["manifests", "agent"].map(|name| place.path(name).to_str().unwrap().to_owned());
     place.file("manifests/pod.yaml", FOREVER);
     let (runtime, endpoint) = place.runtime().await;
-    let agent = place.start(&[
-        "agent",
-        "--runtime-endpoint",
-        &endpoint,
-        "--manifests",
-        &manifests,
-        "--root-dir",
-        &root,
-    ]);
+    let agent = Running::start(place.agent(&endpoint, "manifests", &[]));
     eventually("the pod", || match keepers(&place.path("state")).len() {
         0 => vec!["no keeper".to_owned()],
         _ => vec![],

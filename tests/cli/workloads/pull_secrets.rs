@@ -58,8 +58,6 @@ async fn agent_pulls_with_pull_secrets_and_records_them() {
     let image = format!("{}/app:1", registry.host());
 
     let place = Place::unchecked();
-    let [manifests, root] =
-        ["manifests", "agent"].map(|name| place.path(name).to_str().unwrap().to_owned());
     let secrets = place.file(
         "secrets.yaml",
         &format!(
@@ -69,20 +67,8 @@ async fn agent_pulls_with_pull_secrets_and_records_them() {
     );
     place.file("manifests/one.yaml", &pod("one", &image, "{name: login}"));
     let (runtime, endpoint) = place.runtime().await;
-    let args = [
-        "agent",
-        "--runtime-endpoint",
-        &endpoint,
-        "--manifests",
-        &manifests,
-        "--root-dir",
-        &root,
-        "--pull-secrets",
-        &secrets,
-        "--log-level",
-        "debug",
-    ];
-    let agent = place.start(&args);
+    let more = ["--pull-secrets", &secrets, "--log-level", "debug"];
+    let agent = Running::start(place.agent(&endpoint, "manifests", &more));
     let records = || {
         let files = std::fs::read_dir(place.path("agent/image_manager/pulled"));
         let files = files.into_iter().flatten().flatten();
