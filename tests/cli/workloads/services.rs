@@ -1,9 +1,7 @@
 //! Services of `crib run`: pods find each other by name, and ports forward to ready pods, from other pods and from the host.
 
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::process::ChildStderr;
-use tokio::time::timeout;
 
 use crate::command::*;
 use crate::runs::run::pod;
@@ -144,29 +142,12 @@ spec:
   containers: [{name: main, image: crib.local/host, command: ["true"]}]
 "#;
 
-/// Reads a command's standard error until a line contains `text`, and returns that line.
-async fn line_with(lines: &mut Lines<BufReader<ChildStderr>>, text: &str) -> String {
-    let mut seen = Vec::new();
-    let found = timeout(WAIT_LIMIT, async {
-        while let Some(line) = lines.next_line().await.unwrap() {
-            if line.contains(text) {
-                return Some(line);
-            }
-            seen.push(line);
-        }
-        None
-    });
-    let found = found.await.ok().flatten();
-    found.unwrap_or_else(|| panic!("no line with {text:?}: {seen:#?}"))
-}
-
 /// Starts the example; returns its node port.
-async fn start_example(place: &Place) -> (Running, Lines<BufReader<ChildStderr>>, u16) {
+async fn start_example(place: &Place) -> (Running, u16) {
     let mut running = place.start(&["run", EXAMPLE]);
-    let mut notes = BufReader::new(running.child.stderr.take().unwrap()).lines();
-    let line = line_with(&mut notes, "service default/web: port 80 is reachable at").await;
+    let line = running.err_line_with("service default/web: port 80 is reachable at").await;
     let (_, port) = line.rsplit_once("127.0.0.1:").unwrap();
-    (running, notes, port.parse().unwrap())
+    (running, port.parse().unwrap())
 }
 
 async fn page(port: u16) -> std::io::Result<String> {
@@ -180,7 +161,7 @@ async fn page(port: u16) -> std::io::Result<String> {
 #[tokio::test]
 async fn example_is_reached_by_name_and_from_host_and_gone_after_kill() {
     let place = Place::new();
-    let (mut running, notes, port) = start_example(&place).await;
+    let (mut running, port) = start_example(&place).await;
     let line = running.line_with("client-").await;
     assert!(line.starts_with("client-"), "{line}");
     running.line_with("hello from the ConfigMap").await;
@@ -188,7 +169,6 @@ async fn example_is_reached_by_name_and_from_host_and_gone_after_kill() {
     let page = page(port).await.unwrap();
     assert_eq!(page, "HTTP/1.0 200 OK\r\n\r\nhello from the ConfigMap\n");
     running.signal(Signal::SIGKILL);
-    drop(notes);
     running.child.wait().await.unwrap();
     eventually("nothing listens on the node port", || {
         let left = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
@@ -274,27 +254,15 @@ async fn node_ports_are_reported_when_served_and_rejected_when_in_use() {
     let lasting = MIRROR.replace("      kill %1\n", "      wait\n");
     let manifest = place.file("taken.yaml", &format!("{lasting}{}", service("c", &ports)));
     let mut running = place.start(&["run", "-q", &manifest]);
-    let mut notes = BufReader::new(running.child.stderr.take().unwrap()).lines();
-    let mut seen = Vec::new();
-    for _ in 0..2 {
-        let texts = ["is in use by another program", "is reachable at"];
-        let found = timeout(WAIT_LIMIT, async {
-            while let Some(line) = notes.next_line().await.unwrap() {
-                if texts.iter().any(|text| line.contains(text)) {
-                    return line;
-                }
-            }
-            panic!("the notes ended after {seen:#?}")
-        });
-        seen.push(found.await.unwrap());
-    }
+    let in_use = running.err_line_with("is in use by another program").await;
+    let reachable = running.err_line_with("is reachable at").await;
     let warning = format!(
         "crib: warning: service default/c: port 1: the host's TCP port {port} is in use by another program: choose another port"
     );
-    assert_eq!(seen[0], warning);
+    assert_eq!(in_use, warning);
     let reached = "crib: service default/c: port 3 is reachable at 127.0.0.1:";
-    assert!(seen[1].starts_with(reached), "{seen:#?}");
-    let port: u16 = seen[1][reached.len()..].parse().unwrap();
+    assert!(reachable.starts_with(reached), "{reachable}");
+    let port: u16 = reachable[reached.len()..].parse().unwrap();
     // A pod without a probe is ready before its server listens.
     eventually("the pod answers", || {
         use std::io::Read as _;
@@ -307,7 +275,6 @@ async fn node_ports_are_reported_when_served_and_rejected_when_in_use() {
     // The shell, the first process of its container, ignores SIGTERM: the second signal kills it.
     running.signal(Signal::SIGINT);
     running.signal(Signal::SIGTERM);
-    drop(notes);
     running.child.wait().await.unwrap();
     place.wait_until_clean().await;
 }
