@@ -117,6 +117,21 @@ pub(crate) fn keeper_of(runtime: &Runtime, pod: &str) -> Pid {
     Pid::from_raw(trimmed(&fs::read_to_string(path).unwrap()).parse().unwrap())
 }
 
+/// The process with this mark in its environment or arguments, once it runs.
+pub(crate) async fn process_of(mark: &str) -> ObservedProcess {
+    eventually(WAIT_LIMIT, "the container's process", || async {
+        procfs::marked(mark).first().copied().ok_or("no process")
+    })
+    .await
+}
+
+/// Asserts that the runtime can still run a pod.
+pub(crate) async fn assert_alive(runtime: &Runtime) {
+    let pod = runtime.pod(&fixture::unique("alive")).await.unwrap();
+    assert_eq!(pod.output(pod.script("c", "echo fine")).await.unwrap(), "fine\n");
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+}
+
 /// The time limit for creating or removing a large tree on a busy host.
 pub(crate) const LONG: Duration = Duration::from_secs(300);
 

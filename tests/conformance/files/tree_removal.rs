@@ -22,17 +22,8 @@ async fn with_nest(options: Options) -> (Runtime, TempDir) {
     with_image(options, IMAGE, with_programs(Layer::new(), &["/bin/sh", "/bin/mkdir"])).await
 }
 
-fn of_image(name: &str, script: &str) -> ContainerConfig {
-    let mut config = fixture::script(name, &format!("cd /; {script}"));
-    config.image.as_mut().unwrap().image = IMAGE.to_owned();
-    config
-}
-
-async fn assert_alive(runtime: &Runtime) {
-    let pod = runtime.pod(&fixture::unique("alive")).await.unwrap();
-    let message = pod.output(pod.script("c", "echo fine")).await.unwrap();
-    assert_eq!(message, "fine\n");
-    runtime.client.remove_pod(&pod.id).await.unwrap();
+fn nested(name: &str, script: &str) -> ContainerConfig {
+    of_image(fixture::script(name, &format!("cd /; {script}")), IMAGE)
 }
 
 /// Runs the container to its end, with a long time limit.
@@ -59,7 +50,7 @@ async fn removal_survives_deep_writable_layer() {
     let (runtime, _place) = with_nest(Runtime::with().small_disk(64 << 20)).await;
     let pod = runtime.pod("p").await.unwrap();
     let pid = runtime.pid();
-    let id = run_to_end(&pod, of_image("deep", &nesting_script(30))).await;
+    let id = run_to_end(&pod, nested("deep", &nesting_script(30))).await;
     // Measuring the layer must not crash the daemon either. A call does not wait for a slow measurement.
     let layer = eventually(LONG, "the layer to be measured", || async {
         let stats = runtime.client.container_stats(&id).await.unwrap();
@@ -81,7 +72,7 @@ async fn removal_continues_after_daemon_is_killed() {
     let (mut runtime, _place) = with_nest(Runtime::with().durable()).await;
     let pod = runtime.pod("p").await.unwrap();
     let files = "i=0; mkdir many; while [ $i -lt 3000 ]; do : > many/$i; i=$((i+1)); done; ";
-    let id = run_to_end(&pod, of_image("c", &format!("{files}{}", nesting_script(2)))).await;
+    let id = run_to_end(&pod, nested("c", &format!("{files}{}", nesting_script(2)))).await;
     runtime.client.remove(&id).await.unwrap();
     // Removed objects stay removed, even if the daemon is killed.
     runtime.kill9().await;

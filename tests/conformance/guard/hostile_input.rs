@@ -4,13 +4,6 @@ use cri::v1::{ContainerConfig, NamespaceMode, PodSandboxConfig};
 
 use crate::support::*;
 
-/// Asserts that the runtime can still run a pod.
-async fn assert_alive(runtime: &Runtime) {
-    let pod = runtime.pod(&fixture::unique("alive")).await.unwrap();
-    assert_eq!(pod.output(pod.script("c", "echo fine")).await.unwrap(), "fine\n");
-    runtime.client.remove_pod(&pod.id).await.unwrap();
-}
-
 /// Asserts that a response came from the runtime, not from a broken connection.
 #[track_caller]
 fn assert_answered<T>(result: Result<T, Status>) {

@@ -4,6 +4,15 @@ use std::process::Command;
 
 use crate::support::*;
 
+/// A pod, which optionally has its own user namespace.
+async fn pod_with_users(runtime: &Runtime, own_users: bool) -> Pod {
+    let mut config = runtime.sandbox("p");
+    if own_users {
+        config = crate::guard::userns::with_user_namespace(runtime, config).await;
+    }
+    Pod::run(&runtime.client, config).await.unwrap()
+}
+
 /// A script that prints the id of its session keyring (keyctl(2), KEYCTL_GET_KEYRING_ID).
 fn keyring() -> String {
     let keyctl = if cfg!(target_arch = "aarch64") { 219 } else { 250 };
@@ -20,11 +29,7 @@ async fn containers_and_execs_have_own_session_keyrings(#[values(false, true)] o
     let here = Command::new("sh").args(["-c", &keyring()]).output().unwrap();
     let here = String::from_utf8(here.stdout).unwrap();
     let runtime = Runtime::start().await.unwrap();
-    let mut config = runtime.sandbox("p");
-    if own_users {
-        config = crate::guard::userns::with_user_namespace(&runtime, config).await;
-    }
-    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let pod = pod_with_users(&runtime, own_users).await;
     let first = pod.output(pod.script("a", &keyring())).await.unwrap();
     let second = pod.output(pod.script("b", &keyring())).await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -53,10 +58,7 @@ async fn keepers_and_containers_inherit_no_descriptors() {
     let mut config = fixture::forever("c");
     config.args.push(mark.clone());
     let id = pod.start(config).await.unwrap();
-    let member = eventually(WAIT_LIMIT, "the process of the container", || async {
-        procfs::marked(&mark).first().copied().ok_or("no process")
-    })
-    .await;
+    let member = process_of(&mark).await;
     let keeper = ObservedProcess { pid: member.parent() };
     assert!(keeper.command_line().contains("__keeper"), "{keeper:?}");
     for process in [keeper, member] {
@@ -93,11 +95,7 @@ async fn standard_streams_can_be_reopened_by_container_user(
 ) {
     harness::needs!(UserIds);
     let runtime = Runtime::start().await.unwrap();
-    let mut config = runtime.sandbox("p");
-    if own_users {
-        config = crate::guard::userns::with_user_namespace(&runtime, config).await;
-    }
-    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let pod = pod_with_users(&runtime, own_users).await;
     let script = "echo err > /dev/stderr && echo out > /dev/stdout && echo own > /proc/self/fd/1";
     let as_user = |mut config: v1::ContainerConfig| {
         fixture::security(&mut config).run_as_user = Some(v1::Int64Value { value: user });

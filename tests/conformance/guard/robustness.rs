@@ -4,6 +4,7 @@ use cri::v1::{ContainerState, ExecSyncRequest};
 
 use crate::guard::shared_pids::{shared, with_shared_pids};
 use crate::processes::behave;
+use crate::restarts::recovery::keepers;
 use crate::support::*;
 
 /// Longer than any operation here takes, unless it hangs.
@@ -12,17 +13,6 @@ const LIMIT: Duration = Duration::from_secs(40);
 async fn within_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(LIMIT, work).await;
     done.unwrap_or_else(|_| panic!("{what} did not come to an end"))
-}
-
-/// The keepers of a runtime, found by the log file that is their standard error.
-fn keepers(runtime: &Runtime) -> Vec<Pid> {
-    let all = procfs::processes().into_iter();
-    all.filter(|process| {
-        process.text("comm").trim() == "crib-keeper"
-            && process.link("fd/2").is_some_and(|log| log.starts_with(runtime.state_dir()))
-    })
-    .map(|process| Pid::from_raw(process.pid))
-    .collect()
 }
 
 #[rstest]
@@ -40,8 +30,8 @@ async fn output_flood_does_not_block_other_calls(#[case] log: bool) {
     let other = other.unwrap();
     within_timeout("an exec", runtime.client.sh(&other, "echo")).await.unwrap();
     if !log {
-        let keeper = keepers(&runtime)[0];
-        let rss = ObservedProcess { pid: keeper.as_raw() }.status("VmRSS").unwrap();
+        let [(_, keeper)] = keepers(&runtime).try_into().unwrap();
+        let rss = keeper.status("VmRSS").unwrap();
         let kilobytes: u64 = rss.trim_end_matches(" kB").parse().unwrap();
         assert!(kilobytes < 64 << 10, "the keeper holds {rss}");
     }
@@ -94,7 +84,7 @@ async fn runtime_stops_during_exec_and_stop() {
 async fn restart_is_not_blocked_by_stopped_keeper() {
     let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     pod.start(fixture::forever("c")).await.unwrap();
-    let [keeper] = keepers(&runtime)[..] else { panic!("one pod, one keeper") };
+    let keeper = keeper_of(&runtime, &pod.id);
     runtime.kill9().await;
     kill(keeper, Signal::SIGSTOP).unwrap();
     runtime.restart().await.unwrap();

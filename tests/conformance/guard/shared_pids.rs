@@ -37,10 +37,7 @@ fn pids(config: &mut ContainerConfig) -> &mut NamespaceOption {
 /// PID 1 of the PID namespace of the process with `mark` in its arguments, as seen from the host.
 async fn first_process_beside(mark: &str) -> ObservedProcess {
     let namespace = |process: ObservedProcess| process.namespaces().remove("pid");
-    let member = eventually(WAIT_LIMIT, "the process of the container", || async {
-        procfs::marked(mark).first().copied().ok_or("no process")
-    })
-    .await;
+    let member = process_of(mark).await;
     let shared = namespace(member);
     let first = procfs::processes().into_iter().find(|process| {
         let ids = process.status("NSpid").unwrap_or_default();

@@ -17,10 +17,7 @@ struct Stopped(Pid);
 
 impl Stopped {
     fn keeper_of(runtime: &Runtime, pod: &Pod) -> Self {
-        let keeper = keepers(runtime)
-            .into_iter()
-            .find(|(log, _)| log.components().any(|part| part.as_os_str() == &*pod.id));
-        Self::process(keeper.unwrap().1.pid)
+        Self::process(keeper_of(runtime, &pod.id).as_raw())
     }
 
     fn process(pid: i32) -> Self {

@@ -20,13 +20,6 @@ fn memory(limit: i64) -> LinuxContainerResources {
     LinuxContainerResources { memory_limit_in_bytes: limit, ..Default::default() }
 }
 
-async fn process(mark: &str) -> ObservedProcess {
-    eventually(WAIT_LIMIT, "the container's process", || async {
-        procfs::marked(mark).first().copied().ok_or(())
-    })
-    .await
-}
-
 fn resources(status: &ContainerStatus) -> LinuxContainerResources {
     let resources = status.resources.clone().unwrap();
     resources.linux.unwrap()
@@ -115,7 +108,7 @@ async fn oom_kill_without_daemon_is_reported_after_restart() {
         ..Default::default()
     }];
     let id = pod.start(config).await.unwrap();
-    process(&mark).await;
+    process_of(&mark).await;
     runtime.kill9().await;
     std::fs::write(volume.join("go"), "").unwrap();
     all_gone("the container's end", || procfs::marked(&mark)).await;
@@ -135,12 +128,12 @@ async fn update_changes_limits_before_and_after_start() {
     let second = LinuxContainerResources { cpu_quota: 20_000, ..memory(32 * MIB) };
     runtime.client.update(&id, second).await.unwrap();
     runtime.client.start(&id).await.unwrap();
-    let found = applied_limits(process(&mark).await);
+    let found = applied_limits(process_of(&mark).await);
     assert_eq!((&*found["quota"], &*found["memory"]), ("20000", "33554432"));
     // No limit: -1, as a kubelet sends it.
     let unlimited = LinuxContainerResources { cpu_quota: -1, ..memory(-1) };
     runtime.client.update(&id, unlimited).await.unwrap();
-    let found = applied_limits(process(&mark).await);
+    let found = applied_limits(process_of(&mark).await);
     assert!(["max", "-1"].contains(&&*found["quota"]), "{found:?}");
     // On v1, the kernel's maximum number of pages.
     let memory_limits = ["max", "9223372036854771712"];
@@ -149,7 +142,7 @@ async fn update_changes_limits_before_and_after_start() {
     for (limit, quota) in [(128 * MIB, 200_000), (16 * MIB, 10_000), (48 * MIB, -1)] {
         let next = LinuxContainerResources { cpu_quota: quota, ..memory(limit) };
         runtime.client.update(&id, next).await.unwrap();
-        let found = applied_limits(process(&mark).await);
+        let found = applied_limits(process_of(&mark).await);
         assert_eq!(found["memory"], limit.to_string());
         assert!(["max", &quota.to_string()].contains(&&*found["quota"]), "{found:?}");
     }
@@ -159,7 +152,7 @@ async fn update_changes_limits_before_and_after_start() {
         LinuxContainerResources { cpu_period: 100_000, cpu_quota: -1, ..memory(48 * MIB) };
     assert_eq!(resources(&status), expected);
     runtime.client.update(&id, memory(40 * MIB)).await.unwrap();
-    let found = applied_limits(process(&mark).await);
+    let found = applied_limits(process_of(&mark).await);
     assert_eq!(found["memory"], (40 * MIB).to_string());
     runtime.client.stop(&id, 5).await.unwrap();
     let late = runtime.client.update(&id, memory(30 * MIB)).await;
@@ -179,7 +172,7 @@ async fn update_rejects_memory_limit_below_usage() {
     // The rest of the update is not applied, either.
     let less = LinuxContainerResources { cpu_shares: 100, ..memory(20 * MIB) };
     rejected(runtime.client.update(&id, less).await, Code::InvalidArgument, "the old limit stays");
-    let found = applied_limits(process(&mark).await);
+    let found = applied_limits(process_of(&mark).await);
     assert_eq!(found["memory"], (128 * MIB).to_string());
     assert!(["512", "59"].contains(&&*found["weight"]), "{found:?}");
     let status = runtime.client.container(&id).await.unwrap();
@@ -201,7 +194,7 @@ async fn pod_cpu_shares_set_weight_of_pod_cgroup() {
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let (config, mark) = marked(fixture::forever("c"));
     let id = pod.start(config).await.unwrap();
-    let cgroups = process(&mark).await.cgroups();
+    let cgroups = process_of(&mark).await.cgroups();
     let weight = || {
         let files = cgroups.values().filter_map(|at| {
             let pod = at.parent()?;

@@ -158,10 +158,7 @@ async fn keeper_death_ends_its_pod_only() {
     let neighbour = other.start(fixture::forever("neighbour")).await.unwrap();
 
     let kill_keeper = |runtime: &Runtime, id: &str| {
-        let keeper = keepers(runtime)
-            .into_iter()
-            .find(|(log, _)| log.components().any(|part| part.as_os_str() == id));
-        kill(Pid::from_raw(keeper.unwrap().1.pid), Signal::SIGKILL).unwrap();
+        kill(keeper_of(runtime, id), Signal::SIGKILL).unwrap();
     };
     kill_keeper(&runtime, &pod.id);
     eventually(WAIT_LIMIT, "the pod not to be ready", || async {

@@ -8,7 +8,7 @@ use cri::v1::{ContainerState, PodSandboxState};
 use harness::process::Process;
 
 use super::{marked, process, reason, sandbox_dir};
-use crate::restarts::recovery::{keepers, nothing_runs, pod_on};
+use crate::restarts::recovery::{nothing_runs, pod_on};
 use crate::support::*;
 
 /// `crib runtime` on the state of a stopped `runtime`, started by a shell after the commands in `shell`.
@@ -138,10 +138,7 @@ async fn check_unreachable_keeper(
 }
 
 fn signal_keeper(runtime: &Runtime, pod: &Pod, signal: Signal) {
-    let keeper = keepers(runtime)
-        .into_iter()
-        .find(|(log, _)| log.components().any(|part| part.as_os_str() == &*pod.id));
-    kill(Pid::from_raw(keeper.unwrap().1.pid), signal).unwrap();
+    kill(keeper_of(runtime, &pod.id), signal).unwrap();
 }
 
 #[tokio::test]
