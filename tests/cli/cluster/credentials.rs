@@ -180,11 +180,7 @@ async fn node_gets_its_certificate_by_a_request_and_replaces_it_before_it_ends()
     let agent = joined.agent(&[&flags[..], &[&manifests]].concat());
     let first = wait_for_request(&joined).await;
     // Static pods need no certificate.
-    harness::eventually(WAIT_LIMIT, "the static pod runs", async || {
-        let running = joined.running().await;
-        if running.len() == 1 { Ok(()) } else { Err(running) }
-    })
-    .await;
+    joined.wait_for_running(1).await;
     assert_eq!(joined.server.count("POST /api/v1/nodes"), 0);
     assert!(first["metadata"]["name"].as_str().unwrap().starts_with("node-csr-"), "{first}");
     let spec = &first["spec"];

@@ -1,5 +1,6 @@
 //! An API server that is unavailable, slow, forgetful or returns errors, and a killed agent: no running pod is stopped.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::api_server::ApiServer;
@@ -12,6 +13,17 @@ fn run(pod: &Value) -> (Value, Value) {
     (container["restartCount"].clone(), container["containerID"].clone())
 }
 
+/// Creates the directory `signs` of the place. Returns the end of the manifest of a [`pod`] that sees it at `/signs`.
+fn signs(joined: &Joined) -> (PathBuf, String) {
+    let signs = joined.place.path("signs");
+    std::fs::create_dir(&signs).unwrap();
+    let volume = format!(
+        "    volumeMounts: [{{name: signs, mountPath: /signs}}]\n  volumes: [{{name: signs, hostPath: {{path: {}}}}}]\n",
+        signs.display()
+    );
+    (signs, volume)
+}
+
 #[tokio::test]
 async fn agent_waits_for_a_server_that_is_away_at_the_start() {
     let mut joined = Joined::new(ApiServer::away()).await;
@@ -19,11 +31,7 @@ async fn agent_waits_for_a_server_that_is_away_at_the_start() {
     let manifests = joined.place.path("static");
     let agent = joined.agent(&["--manifests", manifests.to_str().unwrap()]);
     // Static pods run without a cluster.
-    harness::eventually(WAIT_LIMIT, "the manifest's pod runs", async || {
-        let running = joined.running().await;
-        if running.len() == 1 { Ok(()) } else { Err(running) }
-    })
-    .await;
+    joined.wait_for_running(1).await;
     joined.server.come();
     joined.wait_for_ready_node().await;
     joined.create_pod(&pod("web", "sleep 3600"));
@@ -35,12 +43,7 @@ async fn agent_waits_for_a_server_that_is_away_at_the_start() {
 async fn pods_run_on_while_the_server_is_away_and_are_seen_to_afterwards() {
     let mut joined = Joined::new(ApiServer::start()).await;
     let agent = joined.agent(&[]);
-    let signs = joined.place.path("signs");
-    std::fs::create_dir(&signs).unwrap();
-    let volume = format!(
-        "    volumeMounts: [{{name: signs, mountPath: /signs}}]\n  volumes: [{{name: signs, hostPath: {{path: {}}}}}]\n",
-        signs.display()
-    );
+    let (signs, volume) = signs(&joined);
     let waits = pod("ends", "while ! test -e /signs/go; do sleep 0.1; done; exit 0");
     for manifest in [pod("stays", "sleep 3600"), pod("goes", "sleep 3600"), waits + &volume] {
         joined.create_pod(&manifest);
@@ -53,11 +56,8 @@ async fn pods_run_on_while_the_server_is_away_and_are_seen_to_afterwards() {
     // In the meantime one pod is deleted by force, one exits, one is created; and the server discards its history of changes.
     joined.delete_pod("goes", Some(0));
     std::fs::write(signs.join("go"), "").unwrap();
-    harness::eventually(WAIT_LIMIT, "one has ended, and nothing else", async || {
-        let running = joined.running().await;
-        if running.len() == 2 { Ok(()) } else { Err(running) }
-    })
-    .await;
+    // One has ended, and nothing else.
+    joined.wait_for_running(2).await;
     joined.create_pod(&pod("new", "sleep 3600"));
     for number in 0..40 {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{number}"), "namespace": "default"}});
@@ -66,11 +66,8 @@ async fn pods_run_on_while_the_server_is_away_and_are_seen_to_afterwards() {
     joined.server.come();
     joined.wait_for_phase("ends", "Succeeded").await;
     joined.wait_for_phase("new", "Running").await;
-    harness::eventually(WAIT_LIMIT, "the deleted one has ended", async || {
-        let running = joined.running().await;
-        if running.len() == 2 { Ok(()) } else { Err(running) }
-    })
-    .await;
+    // The deleted one has ended.
+    joined.wait_for_running(2).await;
     assert_eq!(run(&joined.pod("stays")), before);
     joined.end(agent).await;
 }
@@ -93,12 +90,7 @@ async fn refused_patches_are_repeated() {
 async fn pod_whose_status_cannot_be_written_delays_no_other_status() {
     let joined = Joined::new(ApiServer::start()).await;
     let agent = joined.agent(&[]);
-    let signs = joined.place.path("signs");
-    std::fs::create_dir(&signs).unwrap();
-    let volume = format!(
-        "    volumeMounts: [{{name: signs, mountPath: /signs}}]\n  volumes: [{{name: signs, hostPath: {{path: {}}}}}]\n",
-        signs.display()
-    );
+    let (signs, volume) = signs(&joined);
     let mut uids = ["a", "b"].map(|name| {
         let waits = pod(name, &format!("while ! test -e /signs/{name}; do sleep 0.1; done"));
         (joined.create_pod(&(waits + &volume)), name)

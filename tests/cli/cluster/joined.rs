@@ -168,6 +168,15 @@ impl Joined {
         let containers = listed["containers"].as_array().cloned().unwrap_or_default();
         containers.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
     }
+
+    /// Waits until the runtime has this many running containers, and returns them.
+    pub(crate) async fn wait_for_running(&self, count: usize) -> Vec<String> {
+        harness::eventually(WAIT_LIMIT, "containers that run", async || {
+            let running = self.running().await;
+            if running.len() == count { Ok(running) } else { Err(running) }
+        })
+        .await
+    }
 }
 
 /// Waits until a value meets a condition.

@@ -36,15 +36,6 @@ fn container(pod: &Value) -> Value {
     pod["status"]["containerStatuses"][0]["containerID"].clone()
 }
 
-/// Waits until the runtime has this many running containers, and returns them.
-async fn wait_for_running(joined: &Joined, count: usize) -> Vec<String> {
-    harness::eventually(WAIT_LIMIT, "containers that run", async || {
-        let running = joined.running().await;
-        if running.len() == count { Ok(running) } else { Err(running) }
-    })
-    .await
-}
-
 #[tokio::test]
 async fn static_pod_is_shown_by_a_mirror_pod_of_the_node() {
     let joined = Joined::new(ApiServer::start()).await;
@@ -61,7 +52,7 @@ async fn static_pod_is_shown_by_a_mirror_pod_of_the_node() {
     assert_eq!((&owner["kind"], &owner["controller"]), (&json!("Node"), &json!(true)));
     assert_eq!(mirror["spec"]["nodeName"], NODE);
     // The pod runs once, and its mirror pod is not run.
-    let running = wait_for_running(&joined, 1).await;
+    let running = joined.wait_for_running(1).await;
     assert!(container(&mirror).as_str().unwrap().ends_with(&running[0]));
 
     // Events refer to the pod's uid, which is its hash: kubectl describe looks for that uid.
@@ -92,7 +83,7 @@ async fn deleted_mirror_pod_is_recreated_and_its_pod_keeps_running() {
         last = joined.wait_for_pod("web-n1", "another one, ready", is_new).await;
         assert_eq!(container(&last), first, "{grace:?}");
     }
-    wait_for_running(&joined, 1).await;
+    joined.wait_for_running(1).await;
     joined.end(agent).await;
 }
 

@@ -77,11 +77,8 @@ async fn containers_wait_until_services_are_listed() {
         waiting(&web)["message"],
         "services have not yet been read at least once, cannot construct envvars"
     );
-    harness::eventually(WAIT_LIMIT, "the static pod runs, and nothing else", async || {
-        let running = joined.running().await;
-        if running.len() == 1 { Ok(()) } else { Err(running) }
-    })
-    .await;
+    // The static pod runs, and nothing else.
+    joined.wait_for_running(1).await;
     joined.server.forbid(None);
     joined.wait_for_phase("web", "Succeeded").await;
     joined.end(agent).await;
