@@ -41,8 +41,7 @@ async fn agent_waits_for_a_server_that_is_away_at_the_start() {
 
 #[tokio::test]
 async fn pods_run_on_while_the_server_is_away_and_are_seen_to_afterwards() {
-    let mut joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (mut joined, agent) = Joined::start().await;
     let (signs, volume) = signs(&joined);
     let waits = pod("ends", "while ! test -e /signs/go; do sleep 0.1; done; exit 0");
     for manifest in [pod("stays", "sleep 3600"), pod("goes", "sleep 3600"), waits + &volume] {
@@ -74,8 +73,7 @@ async fn pods_run_on_while_the_server_is_away_and_are_seen_to_afterwards() {
 
 #[tokio::test]
 async fn refused_patches_are_repeated() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     joined.wait_for_ready_node().await;
     joined.server.refuse_patches(2);
     joined.create_pod(&pod("web", "exit 0"));
@@ -88,8 +86,7 @@ async fn refused_patches_are_repeated() {
 
 #[tokio::test]
 async fn pod_whose_status_cannot_be_written_delays_no_other_status() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     let (signs, volume) = signs(&joined);
     let mut uids = ["a", "b"].map(|name| {
         let waits = pod(name, &format!("while ! test -e /signs/{name}; do sleep 0.1; done"));
@@ -118,8 +115,7 @@ async fn pod_whose_status_cannot_be_written_delays_no_other_status() {
 
 #[tokio::test]
 async fn slow_server_delays_nothing_but_its_own_answers() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     joined.wait_for_ready_node().await;
     joined.server.be_slow(Duration::from_millis(500));
     joined.create_pod(&pod("web", "sleep 3600"));

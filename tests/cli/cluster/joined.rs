@@ -23,6 +23,13 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
+    /// Starts an API server, a runtime, and the agent without further arguments.
+    pub(crate) async fn start() -> (Self, Running) {
+        let joined = Self::new(ApiServer::start()).await;
+        let agent = joined.agent(&[]);
+        (joined, agent)
+    }
+
     /// Starts a runtime for the server's node, and no agent.
     pub(crate) async fn new(server: ApiServer) -> Self {
         Self::with(server, "").await

@@ -154,8 +154,7 @@ async fn ends(joined: &Joined, name: &str, fields: &str) -> (Value, Value) {
 
 #[tokio::test]
 async fn labels_and_taints_of_the_node_decide_which_pods_it_takes() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     joined.wait_for_ready_node().await;
     let taken = (json!("Succeeded"), Value::Null);
     let selects = "nodeSelector: {disk: ssd}";
@@ -281,8 +280,7 @@ async fn extended_resources_of_an_earlier_machine_are_zero_until_they_are_advert
 
 #[tokio::test]
 async fn labels_of_the_system_are_set_again() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     joined.wait_for_ready_node().await;
     change_node(&joined, Part::Main, |node| {
         node["metadata"]["labels"] = json!({"kubernetes.io/os": "plan9", "theirs": "1"});

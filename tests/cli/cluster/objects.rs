@@ -86,8 +86,7 @@ async fn containers_wait_until_services_are_listed() {
 
 #[tokio::test]
 async fn pod_waits_for_an_object_and_sees_it_change() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     let script = "until test $(cat /v/color) = red; do sleep 0.1; done";
     joined.create_pod(&with_volume("waits", script, "configMap: {name: later}"));
     let reported = || {
@@ -149,8 +148,7 @@ async fn forbidden_object_is_not_taken_for_a_missing_one() {
 
 #[tokio::test]
 async fn tokens_are_those_of_the_server() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     let source = "projected: {sources: [{serviceAccountToken: {path: token, audience: vault, expirationSeconds: 3600}}]}";
     let script =
         "cat /v/token; grep -q robot /v/token && grep -q caller /v/token && grep -q vault /v/token";

@@ -9,8 +9,7 @@ use crate::command::*;
 
 #[tokio::test]
 async fn bound_pod_runs_and_its_status_is_written() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     joined.create_pod(&pod("web", "sleep 3600"));
     let is_ready = |pod: &Value| condition(pod, "Ready")["status"] == "True";
     let web = joined.wait_for_pod("web", "ready", is_ready).await;
@@ -31,8 +30,7 @@ async fn bound_pod_runs_and_its_status_is_written() {
 
 #[tokio::test]
 async fn deleted_pod_ends_with_its_grace_period_before_its_object_is_removed() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     // The container exits on SIGTERM: if it were killed, its exit code would differ.
     let script = "trap 'exit 7' TERM; touch /dev/shm/set; while :; do sleep 0.1; done";
     joined.create_pod(&pod_with_handler("web", script));
@@ -62,8 +60,7 @@ async fn deleted_pod_ends_with_its_grace_period_before_its_object_is_removed() {
 
 #[tokio::test]
 async fn ended_and_rejected_pods_stay_until_they_are_deleted() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     joined.create_pod(&pod("done", "exit 0"));
     joined.create_pod(&pod("failed", "exit 3"));
     let elsewhere =
@@ -86,8 +83,7 @@ async fn ended_and_rejected_pods_stay_until_they_are_deleted() {
 
 #[tokio::test]
 async fn status_of_others_is_kept_and_a_changed_one_is_written_again() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     joined.create_pod(&pod("web", "sleep 3600"));
     let web = joined.wait_for_phase("web", "Running").await;
     let key = cluster::Key::pod("default", "web");
@@ -110,8 +106,7 @@ async fn status_of_others_is_kept_and_a_changed_one_is_written_again() {
 
 #[tokio::test]
 async fn status_at_rest_is_written_once() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     joined.create_pod(&pod("web", "sleep 3600"));
     let is_ready = |pod: &Value| condition(pod, "Ready")["status"] == "True";
     joined.wait_for_pod("web", "ready", is_ready).await;
@@ -141,8 +136,7 @@ async fn status_at_rest_is_written_once() {
 
 #[tokio::test]
 async fn pod_that_takes_the_name_of_another_gets_its_own_status() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     let first = joined.create_pod(&pod("web", "sleep 3600"));
     joined.wait_for_phase("web", "Running").await;
     // Deleted by force: the object is removed immediately, whatever the node does.
@@ -213,8 +207,7 @@ fn is_pending(pod: &Value) -> bool {
 /// Without cgroups, the runtime records the limits without applying them.
 #[tokio::test]
 async fn resized_pod_has_its_new_resources_without_a_restart() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     joined.create_pod(&sized("100m"));
     let before = joined.wait_for_phase("web", "Running").await;
     assert_eq!(cpu_limit(&before), "100m");
@@ -233,8 +226,7 @@ async fn resized_pod_has_its_new_resources_without_a_restart() {
 
 #[tokio::test]
 async fn resize_without_room_is_deferred_until_it_is_taken_back() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     joined.create_pod(&sized("100m"));
     joined.wait_for_phase("web", "Running").await;
     let generation = resize(&joined, "100000");

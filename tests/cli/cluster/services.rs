@@ -67,8 +67,7 @@ async fn hears(joined: &Joined, pod: &str, at: &str, expected: &str) {
 #[tokio::test]
 async fn pods_reach_cluster_ips_without_the_api_server_and_after_the_runtime_was_killed() {
     harness::needs!(Namespaces);
-    let mut joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (mut joined, agent) = Joined::start().await;
     joined.wait_for_ready_node().await;
     create_service(&joined, "early", "10.96.0.6", &[]);
     // The proxy ends with its runtime; the next one gets the table again.

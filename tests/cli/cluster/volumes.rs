@@ -60,8 +60,7 @@ pub(crate) async fn wait_for_event(joined: &Joined, text: &str) {
 
 #[tokio::test]
 async fn pod_waits_until_its_claim_is_bound_and_has_the_volume() {
-    let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let (joined, agent) = Joined::start().await;
     joined.place.file("disk/color", "blue");
     let disk = joined.place.path("disk");
     let manifest = pod("reads", "test $(cat /v/color) = blue && echo seen > /v/seen")
