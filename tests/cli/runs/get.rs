@@ -64,7 +64,7 @@ spec:
 "#;
 
 /// A table with single spaces, without ages, addresses, restart counts and generated names.
-fn table(text: &str) -> String {
+pub(crate) fn table(text: &str) -> String {
     let mut text = text.to_owned();
     // Names first: a generated name may end like an age ("mwb9m").
     for (pattern, replacement) in [
