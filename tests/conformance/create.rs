@@ -1,6 +1,6 @@
 //! The container lifecycle: attributes, names, list filters, and rejected requests.
 
-use cri::v1::{ContainerConfig, ContainerState, KeyValue};
+use cri::v1::{ContainerConfig, ContainerState};
 
 use crate::support::*;
 
@@ -62,16 +62,6 @@ async fn create_rejects_relative_working_dir() {
     let mut config = fixture::script("c", "true");
     config.working_dir = "srv".to_owned();
     rejected(pod.create(config).await, Code::InvalidArgument, "\"srv\"");
-}
-
-#[tokio::test]
-async fn last_value_of_environment_variable_counts() {
-    let (_runtime, pod) = with_pod().await;
-    let mut config = pod.script("c", "echo $WHO");
-    config.envs = ["first", "last"]
-        .map(|value| KeyValue { key: "WHO".to_owned(), value: value.into() })
-        .to_vec();
-    assert_eq!(pod.output(config).await.unwrap(), "last\n");
 }
 
 #[rstest]
