@@ -8,6 +8,7 @@ use cri::podresources::AllocatableResourcesRequest;
 use cri::podresources::pod_resources_lister_client::PodResourcesListerClient;
 
 use crate::command::*;
+use crate::nodes::servers::logs;
 use plugin::{GPU, Running as RunningPlugin, Script};
 
 /// A pod that prints what it got from its devices, and keeps running.
@@ -50,22 +51,6 @@ async fn wait_for_devices(place: &Place, count: usize) {
         if devices.len() == count { Ok(()) } else { Err(format!("{devices:?}")) }
     })
     .await;
-}
-
-/// The output of all containers.
-fn logs(place: &Place) -> String {
-    fn walk(directory: &std::path::Path, text: &mut String) {
-        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-            if entry.path().is_dir() {
-                walk(&entry.path(), text);
-            } else {
-                *text += &std::fs::read_to_string(entry.path()).unwrap_or_default();
-            }
-        }
-    }
-    let mut text = String::new();
-    walk(&place.path("agent/logs"), &mut text);
-    text
 }
 
 async fn wait_for_log(place: &Place, words: &str) {

@@ -212,10 +212,7 @@ async fn agent_runs_manifests_and_leaves_pods_running_at_exit() {
     ))
     .unwrap();
     place.file("manifests/forever.yaml", &manifest);
-    let logs = || {
-        let files = walk(&place.path("agent/logs"));
-        files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect::<String>()
-    };
+    let logs = || logs(&place);
     let agent = start();
     eventually("the first line", || {
         if logs().is_empty() { vec!["no log".to_owned()] } else { vec![] }
@@ -234,6 +231,12 @@ async fn agent_runs_manifests_and_leaves_pods_running_at_exit() {
     eventually("the pod is gone", || walk(&place.path("agent/pods"))).await;
     agent.stop().await;
     runtime.stop().await;
+}
+
+/// The output of all containers of the agent.
+pub(crate) fn logs(place: &Place) -> String {
+    let files = walk(&place.path("agent/logs"));
+    files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect()
 }
 
 /// Everything below a directory, without directories; empty if it does not exist.
