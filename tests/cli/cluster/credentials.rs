@@ -240,6 +240,19 @@ async fn is_of(authority: &CertificateDer<'static>, port: &str) -> bool {
     client.send(Method::GET, &url, HeaderMap::new(), Bytes::new()).await.is_ok()
 }
 
+/// Signs the request of the node's server, and waits until the server on this port presents the certificate.
+async fn sign_for_server(joined: &Joined, signer: &Signer, port: &str) {
+    let csr = wait_for_request(joined).await;
+    assert_eq!(csr["spec"]["signerName"], "kubernetes.io/kubelet-serving");
+    assert_eq!(csr["spec"]["usages"], json!(["digital signature", "server auth"]));
+    let certificate = signer.sign(csr["spec"]["request"].as_str().unwrap(), HOUR, 100 * HOUR);
+    answer(joined, &csr, &signed(&certificate));
+    harness::eventually(WAIT_LIMIT, "the signed certificate", async || {
+        if is_of(signer.0.der(), port).await { Ok(()) } else { Err("another one") }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn server_shows_a_certificate_that_the_cluster_signed_once_it_has_one() {
     let joined = Joined::new(ApiServer::start()).await;
@@ -250,15 +263,7 @@ async fn server_shows_a_certificate_that_the_cluster_signed_once_it_has_one() {
     let signer = Signer::new();
     let own = CertificateDer::from_pem_file(joined.place.path("root/pki/kubelet.crt")).unwrap();
     assert!(is_of(&own, &port).await && !is_of(signer.0.der(), &port).await);
-    let csr = wait_for_request(&joined).await;
-    assert_eq!(csr["spec"]["signerName"], "kubernetes.io/kubelet-serving");
-    assert_eq!(csr["spec"]["usages"], json!(["digital signature", "server auth"]));
-    let certificate = signer.sign(csr["spec"]["request"].as_str().unwrap(), HOUR, 100 * HOUR);
-    answer(&joined, &csr, &signed(&certificate));
-    harness::eventually(WAIT_LIMIT, "the signed certificate", async || {
-        if is_of(signer.0.der(), &port).await { Ok(()) } else { Err("another one") }
-    })
-    .await;
+    sign_for_server(&joined, &signer, &port).await;
     assert!(!is_of(&own, &port).await);
     joined.end(agent).await;
 }
@@ -274,15 +279,7 @@ async fn server_certificate_without_a_name_of_the_node_is_replaced() {
     let port = free_port().to_string();
     let flags = ["--rotate-server-certificates", "--port", &port, "--address", "127.0.0.1"];
     let agent = joined.agent(&flags);
-    let csr = wait_for_request(&joined).await;
-    assert_eq!(csr["spec"]["signerName"], "kubernetes.io/kubelet-serving");
-    let signer = Signer::new();
-    let certificate = signer.sign(csr["spec"]["request"].as_str().unwrap(), HOUR, 100 * HOUR);
-    answer(&joined, &csr, &signed(&certificate));
-    harness::eventually(WAIT_LIMIT, "the signed certificate", async || {
-        if is_of(signer.0.der(), &port).await { Ok(()) } else { Err("another one") }
-    })
-    .await;
+    sign_for_server(&joined, &Signer::new(), &port).await;
     joined.end(agent).await;
 }
 
