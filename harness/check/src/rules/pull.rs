@@ -59,7 +59,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-PUL-011": "No entry of a layer is written outside the image, whatever its path or link target.",
         CRIO, tags ["registry", "security"], calls [PullImage, ImageStatus],
         layers_stay_inside, faults ["PullImage swallow"];
-    Must "CRI-PUL-012": "PullImage sends the credentials of its request, and fails without credentials or with a wrong password.",
+    Must "CRI-PUL-012": "PullImage sends the request's credentials to the registry. If the registry requires credentials, a pull without credentials or with a wrong password fails.",
         KUBELET, tags ["kubelet", "registry", "security"], calls [PullImage],
         credentials_are_sent, faults [
             "PullImage request drop auth",

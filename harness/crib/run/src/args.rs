@@ -40,7 +40,7 @@ pub struct RunArgs {
     /// Manifests: files, directories of *.yaml, *.yml and *.json files, or - for standard input
     #[arg(value_name = "FILE|DIR|-", required_unless_present = "filename")]
     manifests: Vec<PathBuf>,
-    /// Manifests, in the same forms as the arguments, as with kubectl; repeatable
+    /// Manifests: a file, a directory or -, as in kubectl; repeatable
     #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
     /// Print only container output, warnings and errors
@@ -87,8 +87,8 @@ pub struct RunArgs {
     /// auto (the strongest mode that the machine supports)
     #[arg(long, default_value_t = IsolationRequest::Auto)]
     pub(crate) isolation: IsolationRequest,
-    /// Directory where the runtime keeps images for later runs; crib removes pods that an earlier run left in the directory
-    /// [default: a temporary directory]
+    /// Directory where the runtime keeps images for later runs, and from which it removes pods of earlier runs [default: a
+    /// temporary directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     #[command(flatten)]

@@ -91,7 +91,7 @@ fn namespace_of_cluster_scoped_object_is_removed(
 }
 
 #[rstest]
-#[case("v1", "Endpoints", "subsets: [{addresses: [{ip: 1.2.3.4, nodeName: n}], ports: [{port: 1, appProtocol: a/b}]}]", &[])]
+#[case("v1", "Endpoints", "subsets: [{addresses: [{ip: 1.2.3.4, nodeName: n1}], ports: [{port: 1, appProtocol: a/b}]}]", &[])]
 #[case("v1", "Endpoints", "subsets: [{addresses: [{ip: 1.2.3.4, nodeName: a b}]}]", &["subsets[0].addresses[0].nodeName"])]
 #[case("v1", "Endpoints", "subsets: [{addresses: [{ip: 1.2.3.4}], ports: [{port: 1, appProtocol: a b}]}]", &["subsets[0].ports[0].appProtocol"])]
 #[case("node.k8s.io/v1", "RuntimeClass", "handler: h\nscheduling: {nodeSelector: {a: b c}}", &["scheduling.nodeSelector"])]

@@ -23,7 +23,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandboxMetrics set pod_metrics.container_metrics.metrics.label_values [\"none\", \"none\", \"none\", \"none\", \"none\", \"none\"]",
             "ListMetricDescriptors drop descriptors",
         ];
-    Should "CRI-STA-029": "Container metrics use the units in their names, and report the container's processes, threads and CPU shares.",
+    Should "CRI-STA-029": "The values of container metrics have the units that the metrics' names state. There are metrics of the container's processes, threads and CPU shares.",
         KUBELET, tags ["metrics", "kubelet", "resources"], calls [ListPodSandboxMetrics, ContainerStatus],
         metrics_have_their_units given [limits, pod], faults [
             "ListPodSandboxMetrics set pod_metrics.container_metrics.metrics.value.value \"0\"",

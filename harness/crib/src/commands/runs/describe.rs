@@ -36,8 +36,7 @@ Examples:
   crib describe -l app=web
   crib describe web -o json | jq '.pods[].events'
 
-The information about a pod of `crib run` comes from the agent of the run. The information about a pod that `crib run` did \
-not start comes from the runtime."))]
+The agent of a `crib run` describes the run's pods; the runtime describes all other pods."))]
 pub(crate) struct DescribeArgs {
     /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes; or objects that have pods: deploy/web, job/migrate, svc/web; or a
     /// kind followed by names: `pod web`; or all pods of the namespace: `pods`

@@ -29,7 +29,7 @@ pub(crate) struct ExplainRunArgs {
     /// Manifests: files, directories of *.yaml, *.yml and *.json files, or - for standard input
     #[arg(value_name = "FILE|DIR|-", required_unless_present = "filename")]
     manifests: Vec<PathBuf>,
-    /// Manifests, in the same forms as the arguments, as with kubectl; repeatable
+    /// Manifests: a file, a directory or -, as in kubectl; repeatable
     #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
     #[command(flatten)]

@@ -37,8 +37,8 @@ const EXAMPLES: &str = "Examples:
 A flag that is described as a config field, such as staticPodPath, sets this field of the KubeletConfiguration. A flag can \
 also be written as --flag=value, and with _ instead of -. Without --config, four flags have other defaults, as in the \
 kubelet: --anonymous-auth true, --authentication-token-webhook false, --authorization-mode AlwaysAllow and \
---read-only-port 10255. The node server of an agent without --config therefore accepts requests without credentials. The \
-agent rejects flags and fields that it does not support, and warns about flags and fields without effect. After any error, \
+--read-only-port 10255. Without --config, the agent's server (port 10250) therefore accepts requests without credentials. \
+The agent rejects flags and fields that it does not support, and warns about flags and fields without effect. After any error, \
 `crib kubelet` exits with code 1. The agent supports systemd's Type=notify and WatchdogSec=.";
 
 /// The given flags, with their values in order.

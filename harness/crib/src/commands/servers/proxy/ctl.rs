@@ -16,7 +16,7 @@ Examples:
   crib proxy ctl --control /tmp/c.sock add 'full: PullImage fail UNKNOWN'
   crib proxy ctl --control /tmp/c.sock remove full
 
-Each command ends by printing all rules, one JSON object per line. The object of a rule contains its name or number, its \
+Each command ends by printing all rules, one JSON object per line. A rule's object has the rule's name or number, its \
 state (on or off), the numbers of matching and of affected calls, and its text. Switching on a rule that was off resets \
 the rule's counters. A new rule is added after the others; without a name, it gets the next number.
 
