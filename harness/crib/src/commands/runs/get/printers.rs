@@ -187,8 +187,8 @@ const PRINTERS: [(&str, &str, Printer); 19] = [
         "scheduling.k8s.io",
         "PriorityClass",
         Printer {
-            headings: &["VALUE", "GLOBAL-DEFAULT", "AGE"],
-            wide: &["PREEMPTIONPOLICY"],
+            headings: &["VALUE", "GLOBAL-DEFAULT", "AGE", "PREEMPTIONPOLICY"],
+            wide: &[],
             cells: other::priority_class,
         },
     ),

@@ -9,8 +9,6 @@ use crib_base::columns::fields::{
     UNSET, age_of, field, list, number, or, pairs, text, text_or, texts,
 };
 
-/// The maximum width of a load balancer's addresses without `-o wide`.
-const LOAD_BALANCER_WIDTH: usize = 16;
 /// The maximum number of ports and endpoints that are listed.
 const NAMED: usize = 3;
 
@@ -19,7 +17,7 @@ pub(super) fn service(object: &Value, options: TableOptions) -> Vec<String> {
     // The API server sets both fields, and the default type.
     let address = text_or(object, "/spec/clusterIPs/0", text(object, "/spec/clusterIP"));
     let kind = text_or(object, "/spec/type", "ClusterIP");
-    let external = external(object, &kind, options);
+    let external = external(object, &kind);
     vec![
         kind,
         or(address, NONE),
@@ -39,13 +37,13 @@ fn port(port: &Value) -> String {
     }
 }
 
-/// The external addresses.
-fn external(object: &Value, kind: &str, options: TableOptions) -> String {
+/// The external addresses. An API server returns all of them, also without `-o wide`.
+fn external(object: &Value, kind: &str) -> String {
     let addresses = texts(object, "/spec/externalIPs").join(",");
     match kind {
         "ClusterIP" | "NodePort" => or(addresses, NONE),
         "LoadBalancer" => {
-            let mut all = vec![load_balancer(object, options), addresses];
+            let mut all = vec![load_balancer(object), addresses];
             all.retain(|part| !part.is_empty());
             or(all.join(","), "<pending>")
         }
@@ -54,15 +52,11 @@ fn external(object: &Value, kind: &str, options: TableOptions) -> String {
     }
 }
 
-fn load_balancer(object: &Value, options: TableOptions) -> String {
+fn load_balancer(object: &Value) -> String {
     let all = list(object, "/status/loadBalancer/ingress").iter();
     let all = all.map(|ingress| text_or(ingress, "/ip", text(ingress, "/hostname")));
     let all: Set<String> = all.filter(|address| !address.is_empty()).collect();
-    let all = all.into_iter().collect::<Vec<_>>().join(",");
-    if options.wide || all.len() <= LOAD_BALANCER_WIDTH {
-        return all;
-    }
-    all.chars().take(LOAD_BALANCER_WIDTH - 3).chain("...".chars()).collect()
+    all.into_iter().collect::<Vec<_>>().join(",")
 }
 
 pub(super) fn endpoint_slice(object: &Value, options: TableOptions) -> Vec<String> {

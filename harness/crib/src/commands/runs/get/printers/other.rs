@@ -29,7 +29,8 @@ pub(super) fn priority_class(object: &Value, options: TableOptions) -> Vec<Strin
         number(object, "/value").to_string(),
         flag(object, "/globalDefault").to_string(),
         age_of(object, options.now),
-        text(object, "/preemptionPolicy").to_owned(),
+        // The API server sets the default.
+        text_or(object, "/preemptionPolicy", "PreemptLowerPriority"),
     ]
 }
 
