@@ -205,6 +205,8 @@ async fn refused(place: &Place) {
         (&["deploy/none"], 1, "crib: deployments.apps \"none\" not found\n"),
         (&["pods", "bad", "-n", "shop"], 1, "crib: pods \"bad\" not found\n"),
         (&["pod/none", "--ignore-not-found"], 0, ""),
+        (&["pod/none", "svc/none", "--ignore-not-found", "-o", "yaml"], 0, ""),
+        (&["pods", "-n", "none", "--ignore-not-found", "-o", "json"], 0, ""),
         (&["pods", "-n", "none"], 0, "crib: no resources found in none namespace\n"),
         (&["pods", "-A", "-l", "app=none"], 0, "crib: no resources found\n"),
         (&["ing,sc"], 0, "crib: no resources found in default namespace\n"),

@@ -160,9 +160,9 @@ pub(crate) async fn run(args: &GetArgs) -> Result<Exit, CallError> {
     show_all(args, &selected)
 }
 
-/// Shows the objects. Fails if one is missing.
+/// Shows the objects. Fails if one is missing. With --ignore-not-found, no objects are no output, not an empty list.
 fn show_all(args: &GetArgs, selected: &Selected<'_>) -> Result<Exit, CallError> {
-    if !selected.single || !selected.found.is_empty() {
+    if !selected.found.is_empty() || !(selected.single || args.ignore_not_found) {
         show(args, selected)?;
     }
     if selected.missing { Err(CallError::AlreadyReported) } else { Ok(Exit::Success) }
