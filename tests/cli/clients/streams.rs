@@ -298,6 +298,8 @@ async fn port_forward_connects_to_pod(#[case] transport: &str) {
     let mut nothing = Vec::new();
     let _ = refused.read_to_end(&mut nothing).await;
     assert!(nothing.is_empty());
+    let (_, port) = local[1].rsplit_once(':').unwrap();
+    running.line_with(&format!("Handling connection for {port}")).await;
     let mut both = Vec::new();
     let mut addresses = vec![local[0].clone(), local[0].clone()];
     if std::net::TcpListener::bind("[::1]:0").is_ok() {

@@ -252,7 +252,10 @@ async fn port_forward_continues_when_pods_are_replaced() {
         let mut running = place.start(&[&["port-forward"], args].concat());
         let line = running.line_with("Forwarding from ").await;
         let local = line.strip_prefix("Forwarding from ").unwrap();
-        let local = local.split_once(" -> ").unwrap().0.to_owned();
+        let (local, remote) = local.split_once(" -> ").unwrap();
+        // The pod's port, also for a Service.
+        assert_eq!(remote, "8080", "{args:?}");
+        let local = local.to_owned();
         assert_eq!(response(&local).await, "first", "{args:?}");
         forwards.push((running, local));
     }

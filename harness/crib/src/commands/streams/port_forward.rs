@@ -1,6 +1,5 @@
 //! `crib port-forward`: forwards local ports to a pod, or to an object, for which each connection selects the best pod.
 
-use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ Examples:
   crib port-forward svc/web 8080:http
 
 The argument 5432 means 5432:5432, and :80 forwards a free local port to port 80. `crib port-forward` prints a line for each \
-local address that it listens on. REMOTE is the number of a port or, in a pod of `crib run`, the name of a container port. \
+local address that it listens on, and a line for each connection. REMOTE is the number of a port or, in a pod of `crib run`, the name of a container port. \
 For svc/web, REMOTE is a port of the Service. Each new connection to an object such as deploy/web goes to one of its running \
 pods, so forwarding continues when pods are replaced."))]
 pub(crate) struct PortForwardArgs {
@@ -145,7 +144,8 @@ pub(crate) async fn run(args: &PortForwardArgs) -> Result<Exit, CallError> {
     let url = url(cri, &pod.id, &remote).await?;
     let mut ports = streaming::port_forward(&url, args.streaming.transport()).await?;
     let pairs = args.ports.iter().zip(remote);
-    let pairs = pairs.map(|(pair, number)| (pair.local.unwrap_or(number), number)).collect();
+    let pairs = pairs.map(|(pair, number)| (pair.local.unwrap_or(number), number, number));
+    let pairs = pairs.collect();
     let (_listeners, mut connections) = listen(args, pairs).await?;
     let mut running = JoinSet::new();
     loop {
@@ -208,8 +208,8 @@ async fn to_object(all: Arc<Vec<Cri>>, args: &PortForwardArgs) -> Result<Exit, C
     // Reports errors before any port is opened.
     let mut pairs = Vec::new();
     for pair in &args.ports {
-        let number = destination.resolve(&all, &pair.remote)?.number;
-        pairs.push((pair.local.unwrap_or(number), pair.remote.clone()));
+        let ResolvedPort { number, target, .. } = destination.resolve(&all, &pair.remote)?;
+        pairs.push((pair.local.unwrap_or(number), target, pair.remote.clone()));
     }
     let (_listeners, mut connections) = listen(args, pairs).await?;
     let mut running = JoinSet::new();
@@ -267,22 +267,24 @@ impl Destination {
     }
 }
 
-/// Listens on local ports, and prints each with its remote port. Dropping the set closes the listeners.
-async fn listen<P: Clone + Display + Send + 'static>(
+/// Listens on local ports, and prints each with the port of the pod. The third member of a pair is passed on with each
+/// connection. Dropping the set closes the listeners.
+async fn listen<P: Clone + Send + 'static>(
     args: &PortForwardArgs,
-    pairs: Vec<(u16, P)>,
+    pairs: Vec<(u16, u16, P)>,
 ) -> Result<(JoinSet<()>, mpsc::Receiver<(TcpStream, P)>), CallError> {
     let mut listeners = JoinSet::new();
     let (accepted, connections) = mpsc::channel(16);
-    for (local, remote) in pairs {
+    for (local, number, remote) in pairs {
         for place in &args.address {
             for listener in place.listen(local).await? {
                 let address = listener.local_addr().map_err(|source| CallError::Io {
-                    doing: format!("listen for port {remote}"),
+                    doing: format!("listen for port {number}"),
                     source,
                 })?;
-                print(&format!("Forwarding from {address} -> {remote}"))?;
-                listeners.spawn(tasks::boxed(accept(listener, remote.clone(), accepted.clone())));
+                print(&format!("Forwarding from {address} -> {number}"))?;
+                let (remote, accepted) = (remote.clone(), accepted.clone());
+                listeners.spawn(tasks::boxed(accept(listener, address.port(), remote, accepted)));
             }
         }
     }
@@ -299,15 +301,18 @@ async fn url(cri: &Cri, pod: &str, ports: &[u16]) -> Result<String, CallError> {
     Ok(answer.await?.into_inner().url)
 }
 
-/// Passes on each connection to a local port.
+/// Prints and passes on each connection to a local port.
 async fn accept<P: Clone + Send + 'static>(
     listener: TcpListener,
+    local: u16,
     port: P,
     accepted: mpsc::Sender<(TcpStream, P)>,
 ) {
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
+                // The connection continues even if nothing reads the output.
+                let _ = print(&format!("Handling connection for {local}"));
                 if accepted.send((socket, port.clone())).await.is_err() {
                     return;
                 }
