@@ -18,6 +18,7 @@ use crate::objects::selectors::Labels;
 use crate::objects::workload_pods::Best;
 
 mod container;
+mod environment;
 mod events;
 mod from_cri;
 mod lines;

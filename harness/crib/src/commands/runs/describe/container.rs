@@ -1,19 +1,22 @@
 //! ◆ A container in the format of `kubectl describe`. Pure.
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, ContainerState, ContainerStatus, EnvFromSource, EnvVar, EnvVarSource,
-    Probe, ResourceRequirements, SeccompProfile, VolumeDevice, VolumeMount,
+    Container, ContainerPort, ContainerState, ContainerStatus, Probe, ResourceRequirements,
+    SeccompProfile, VolumeDevice, VolumeMount,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::environment;
 use super::lines::{Lines, NONE};
 use super::time::time;
 
-/// Adds a container. Without an agent, shows only the runtime's information.
+/// Adds a container of the pod with this metadata. Without an agent, shows only the runtime's information.
 pub(super) fn add(
     lines: &mut Lines,
     container: &Container,
     status: Option<&ContainerStatus>,
+    pod: &ObjectMeta,
     has_agent: bool,
 ) {
     lines.line(2, &format!("{}:", container.name));
@@ -53,7 +56,7 @@ pub(super) fn add(
         lines.some(4, key, probe.as_ref().map(probe_text).as_deref());
     }
     if has_agent {
-        environment(lines, container);
+        environment::add(lines, container, pod);
     }
     mounts(lines, container.volume_mounts.as_deref().unwrap_or_default());
     devices(lines, container.volume_devices.as_deref().unwrap_or_default());
@@ -179,71 +182,6 @@ fn port(port: &IntOrString) -> String {
     }
 }
 
-fn environment(lines: &mut Lines, container: &Container) {
-    let sources = container.env_from.as_deref().unwrap_or_default();
-    if !sources.is_empty() {
-        lines.line(4, "Environment Variables from:");
-        sources.iter().for_each(|source| lines.row(6, env_source(source)));
-    }
-    let variables = container.env.as_deref().unwrap_or_default();
-    match variables {
-        [] => lines.field(4, "Environment", NONE),
-        variables => {
-            lines.line(4, "Environment:");
-            variables.iter().for_each(|of| lines.row(6, variable(of)));
-        }
-    }
-}
-
-/// The name, the kind, and whether the source is optional.
-fn env_source(source: &EnvFromSource) -> [String; 3] {
-    let (name, kind, optional) = if let Some(map) = &source.config_map_ref {
-        (map.name.as_str(), "ConfigMap", map.optional)
-    } else if let Some(secret) = &source.secret_ref {
-        (secret.name.as_str(), "Secret", secret.optional)
-    } else {
-        ("", "<unknown>", None)
-    };
-    let prefix = source.prefix.as_deref().filter(|prefix| !prefix.is_empty());
-    let kind = match prefix {
-        Some(prefix) => format!("{kind} with prefix '{prefix}'"),
-        None => kind.to_owned(),
-    };
-    let optional = format!("Optional: {}", optional.unwrap_or_default());
-    [name.to_owned(), kind, optional]
-}
-
-fn variable(variable: &EnvVar) -> Vec<String> {
-    let mut cells = vec![format!("{}:", variable.name)];
-    match &variable.value_from {
-        Some(source) => cells.extend(variable_source(source)),
-        None => cells.push(variable.value.clone().unwrap_or_default()),
-    }
-    cells
-}
-
-fn variable_source(source: &EnvVarSource) -> Vec<String> {
-    let key = |what: &str, name: &str, key: &str, optional: Option<bool>| {
-        let optional = format!("Optional: {}", optional.unwrap_or_default());
-        vec![format!("<set to the key '{key}' {what} '{name}'>"), optional]
-    };
-    if let Some(map) = &source.config_map_key_ref {
-        key("of config map", &map.name, &map.key, map.optional)
-    } else if let Some(secret) = &source.secret_key_ref {
-        key("in secret", &secret.name, &secret.key, secret.optional)
-    } else if let Some(file) = &source.file_key_ref {
-        let name = format!("{}/{}", file.volume_name, file.path);
-        key("in file", &name, &file.key, file.optional)
-    } else if let Some(field) = &source.field_ref {
-        let version = field.api_version.as_deref().unwrap_or("v1");
-        vec![format!("({version}:{})", field.field_path)]
-    } else {
-        let resource = source.resource_field_ref.as_ref();
-        let resource = resource.map(|resource| resource.resource.as_str());
-        vec![format!("({})", resource.unwrap_or("unknown"))]
-    }
-}
-
 fn mounts(lines: &mut Lines, mounts: &[VolumeMount]) {
     if mounts.is_empty() {
         return lines.field(4, "Mounts", NONE);
@@ -283,7 +221,8 @@ mod tests {
         let mut lines = Lines::default();
         let container = serde_json::from_str(container).unwrap();
         let status = status.map(|status| serde_json::from_str(status).unwrap());
-        add(&mut lines, &container, status.as_ref(), true);
+        let pod = ObjectMeta { name: Some("web".to_owned()), ..ObjectMeta::default() };
+        add(&mut lines, &container, status.as_ref(), &pod, true);
         lines.aligned().join("\n")
     }
 
@@ -351,9 +290,9 @@ mod tests {
       longer  Secret                      Optional: true
     Environment:
       A:    b
-      POD:  (v1:metadata.name)
+      POD:  web (v1:metadata.name)
       K:    <set to the key 'k' in secret 's'>  Optional: false
-      L:    (limits.cpu)
+      L:    1 (limits.cpu)
     Mounts:
       /a from w (ro)
       /z from v (rw,path=\"p\")

@@ -31,7 +31,8 @@ pub(super) fn lines(pod: &Pod, events: Option<&[RecordedEvent]>, now: Timestamp)
     ];
     for (heading, all, statuses) in groups {
         let statuses = statuses.as_deref().unwrap_or_default();
-        containers(&mut lines, heading, all.unwrap_or_default(), statuses, has_agent);
+        let all = all.unwrap_or_default();
+        containers(&mut lines, heading, all, statuses, &pod.metadata, has_agent);
     }
     if has_agent {
         readiness_gates(&mut lines, &spec, &status);
@@ -122,6 +123,7 @@ fn containers(
     heading: &str,
     containers: &[Container],
     statuses: &[ContainerStatus],
+    pod: &ObjectMeta,
     has_agent: bool,
 ) {
     if containers.is_empty() {
@@ -130,7 +132,7 @@ fn containers(
     lines.line(0, &format!("{heading}:"));
     for container in containers {
         let status = statuses.iter().find(|status| status.name == container.name);
-        container::add(lines, container, status, has_agent);
+        container::add(lines, container, status, pod, has_agent);
     }
 }
 
