@@ -180,6 +180,16 @@ async fn exec_and_describe_take_objects() {
     }
     let every = out(&place, &["describe", "pods"]).await;
     assert!(every.contains("Name:             old-"), "{every}");
+    let everywhere = out(&place, &["describe", "pods", "-A"]).await;
+    assert_eq!(everywhere.matches("\nContainers:").count(), every.matches("\nContainers:").count());
+    assert!(!everywhere.contains("\nEvents:"), "{everywhere}");
+    let with_events = out(&place, &["describe", "pods", "--show-events"]).await;
+    assert!(with_events.contains("\nEvents:"), "{with_events}");
+    let begun = out(&place, &["describe", "pod", "web-"]).await;
+    assert_eq!(begun.matches("\nContainers:").count(), 2, "{begun}");
+    let named = place.crib(&["describe", "pod", "web", "-A"]).await.exits(2);
+    let problem = "a resource cannot be retrieved by name across all namespaces";
+    assert_eq!(named.err, format!("crib: {problem}\n"));
     let both = place.crib(&["describe", "web", "-l", "app=web"]).await.exits(2);
     assert_eq!(both.err, "crib: name cannot be provided when a selector is specified\n");
     let none = place.crib(&["describe", "-l", "app=none"]).await.exits(0);

@@ -110,11 +110,11 @@ impl<'t> ObjectName<'t> {
     }
 }
 
-/// The pods with these labels in a namespace, by run, the best pod of each run first.
+/// The pods with these labels in a namespace, or in all namespaces, by run, the best pod of each run first.
 pub(crate) fn with_labels<'a>(
     all: &'a [Cri],
     labels: &Labels,
-    namespace: &str,
+    namespace: Option<&str>,
     best: Best,
 ) -> Result<Vec<RunPod<'a>>, CallError> {
     let mut found = Vec::new();
@@ -122,7 +122,7 @@ pub(crate) fn with_labels<'a>(
         let objects = objects(cri)?;
         let is_selected = |object: &&Value| {
             object.get("kind").and_then(Value::as_str) == Some("Pod")
-                && metadata(object, "namespace") == namespace
+                && namespace.is_none_or(|wanted| metadata(object, "namespace") == wanted)
                 && labels.match_object(object)
         };
         let mut pods: Vec<&Value> = objects.iter().filter(is_selected).collect();

@@ -26,16 +26,20 @@ mod pod;
 mod time;
 mod volume;
 
+use events::Events;
+
 /// Show pods with their containers, conditions, volumes and events
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
   crib describe web
   crib describe pod/shop/web --run first
-  crib describe pods
+  crib describe pods -A
   crib describe deploy/web
   crib describe -l app=web
   crib describe web -o json | jq '.pods[].events'
+
+If no pod has the name NAME, `crib describe pod NAME` describes the pods of `crib run` whose names begin with NAME.
 
 The agent of a `crib run` describes the run's pods; the runtime describes all other pods."))]
 pub(crate) struct DescribeArgs {
@@ -49,6 +53,12 @@ pub(crate) struct DescribeArgs {
     /// Namespace of the pods [default: any; with -l or `pods`: the namespace default]
     #[arg(short, long)]
     namespace: Option<String>,
+    /// With -l or `pods`: describe the pods of all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Show events [default: true for a single pod, unless only its name's beginning is given]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    show_events: Option<bool>,
     /// Output format; json and yaml print Kubernetes API objects
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
@@ -106,18 +116,28 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
             let problem = "name cannot be provided when a selector is specified";
             return Err(CallError::Usage(problem.to_owned()));
         }
+        (None, Requested::Named(_)) if args.all_namespaces => {
+            let problem = "a resource cannot be retrieved by name across all namespaces";
+            return Err(CallError::Usage(problem.to_owned()));
+        }
         (labels, Requested::Named(names)) => (labels, names),
     };
     let mut described = All::default();
     let namespace = args.namespace.as_deref();
     if let Some(labels) = &labels {
-        let namespace = namespace.unwrap_or("default");
+        let namespace = (!args.all_namespaces).then_some(namespace.unwrap_or("default"));
         let pods = with_labels(&all, labels, namespace, Best::ToConnect)?;
-        if pods.is_empty() {
-            print_stderr(&format!("no resources found in {namespace} namespace"));
+        match namespace {
+            Some(namespace) if pods.is_empty() => {
+                print_stderr(&format!("no resources found in {namespace} namespace"));
+            }
+            None if pods.is_empty() => print_stderr("no resources found"),
+            Some(_) | None => {}
         }
         described.pods.extend(pods.iter().filter_map(|pod| with_uid(&known, pod.uid())));
     }
+    let beginning = beginning(&args.pods, has_pod);
+    let mut is_whole_name = true;
     let exit = each(&names, async |text: &String| {
         match ObjectName::parse(text) {
             Some(object) => {
@@ -126,14 +146,25 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
             }
             None => {
                 let text = find::in_namespace(text, namespace);
-                described.pods.push(describe(&all, &known, &text).await?);
+                let found = match describe(&all, &known, &text).await {
+                    Err(error @ CallError::NotFound { .. }) => {
+                        is_whole_name = false;
+                        let some = beginning.map(|name| begin_with(&known, name, namespace));
+                        some.filter(|some| !some.is_empty()).ok_or(error)?
+                    }
+                    found => vec![found?],
+                };
+                described.pods.extend(found);
             }
         }
         Ok(())
     })
     .await;
     match args.output {
-        Form::Text => print_text(&described.pods)?,
+        Form::Text => {
+            let is_one = is_whole_name && described.pods.len() == 1;
+            print_text(&described.pods, args.show_events.unwrap_or(is_one))?;
+        }
         Form::Json => print_value(&document(&described)?, Document::Json)?,
         Form::Yaml => print_value(&document(&described)?, Document::Yaml)?,
     }
@@ -163,6 +194,26 @@ fn requested(words: &[String], has_pod: impl Fn(&str) -> bool) -> Requested {
             Requested::Named(names.iter().map(with_kind).collect())
         }
     }
+}
+
+/// The name in `pod NAME`, which may be the beginning of several names.
+fn beginning(words: &[String], has_pod: impl Fn(&str) -> bool) -> Option<&str> {
+    match words {
+        [kind, name] if !has_pod(kind) => {
+            kinds::single(kind).filter(|kind| kind.kind == "Pod").map(|_| name.as_str())
+        }
+        _ => None,
+    }
+}
+
+/// The pods that an agent reports and whose names begin with this text.
+fn begin_with(known: &[Known], text: &str, namespace: Option<&str>) -> Vec<Described> {
+    let begins = |known: &&Known| {
+        let metadata = &known.answer.pod.metadata;
+        metadata.name.as_deref().is_some_and(|name| name.starts_with(text))
+            && namespace.is_none_or(|wanted| metadata.namespace.as_deref() == Some(wanted))
+    };
+    known.iter().filter(begins).map(|known| Described::from(&known.answer)).collect()
 }
 
 /// The pods that the agent of a runtime's `crib run` reports, if there is a run.
@@ -244,10 +295,15 @@ async fn of_runtime(cri: &Cri, id: &str) -> Result<Pod, CallError> {
     Ok(from_cri::pod(status.status.unwrap_or_default(), containers))
 }
 
-fn print_text(all: &[Described]) -> Result<(), CallError> {
+fn print_text(all: &[Described], with_events: bool) -> Result<(), CallError> {
     let now = Timestamp::now();
     let texts = all.iter().map(|described| {
-        let lines = pod::lines(&described.pod, described.events.as_deref(), now);
+        let events = match described.events.as_deref() {
+            None => Events::Unknown,
+            Some(_) if !with_events => Events::Hidden,
+            Some(events) => Events::Recorded(events),
+        };
+        let lines = pod::lines(&described.pod, events, now);
         escaped(lines).join("\n")
     });
     match texts.collect::<Vec<_>>().as_slice() {
@@ -291,6 +347,34 @@ mod tests {
             None => Requested::AllPods,
         };
         assert_eq!(requested(&words, |name| name == "job"), expected);
+    }
+
+    #[rstest]
+    #[case::pod("pod we", None, "default/web a/web-2")]
+    #[case::namespace("pods web", Some("a"), "a/web-2")]
+    #[case::other("po x", None, "")]
+    #[case::no_kind("we", None, "")]
+    #[case::several_names("pod we db", None, "")]
+    #[case::other_kind("deploy we", None, "")]
+    fn beginning_of_a_name_stands_for_pods(
+        #[case] line: &str,
+        #[case] namespace: Option<&str>,
+        #[case] expected: &str,
+    ) {
+        let all = [
+            known("--run x", "default", "web"),
+            known("--run x", "a", "db"),
+            known("--run x", "a", "web-2"),
+        ];
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let found = beginning(&words, |_| false).map(|name| begin_with(&all, name, namespace));
+        let name = |found: &Described| {
+            let metadata = &found.pod.metadata;
+            let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+            format!("{}/{}", namespace.unwrap(), name.unwrap())
+        };
+        let names: Vec<String> = found.unwrap_or_default().iter().map(name).collect();
+        assert_eq!(names.join(" "), expected);
     }
 
     #[rstest]

@@ -193,7 +193,8 @@ fn meant<'a>(
     let text = args.container.as_deref().unwrap_or_default();
     let pods = match (&args.selector, ObjectName::parse(text)) {
         (Some(labels), _) => {
-            in_runs::with_labels(all, labels, namespace.unwrap_or("default"), Best::ForLogs)?
+            let namespace = namespace.unwrap_or("default");
+            in_runs::with_labels(all, labels, Some(namespace), Best::ForLogs)?
         }
         (None, Some(object)) if args.all_pods => object.pods(all, namespace, Best::ForLogs)?.pods,
         (None, Some(object)) => {

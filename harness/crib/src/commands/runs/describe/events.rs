@@ -6,6 +6,17 @@ use jiff::Timestamp;
 use super::lines::{Lines, NONE};
 use crib_base::columns::age::age;
 
+/// The events of a pod.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Events<'a> {
+    /// No agent of a `crib run` knows the pod.
+    Unknown,
+    /// They were not requested.
+    Hidden,
+    /// The events that the agent recorded.
+    Recorded(&'a [RecordedEvent]),
+}
+
 /// Adds the events.
 pub(super) fn add(lines: &mut Lines, events: &[RecordedEvent], now: Timestamp) {
     if events.is_empty() {

@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 
 use crib_base::columns::age::age;
 use crib_base::columns::fields::selector;
-use crib_base::run_socket::RecordedEvent;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     Container, ContainerStatus, Pod, PodSpec, PodStatus, Toleration, TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::events::Events;
 use super::lines::{Lines, NONE};
 use super::time::time;
 use super::{container, events, volume};
 
 /// The lines of a pod. Without an agent, there are no events, and only the runtime's information is shown.
-pub(super) fn lines(pod: &Pod, events: Option<&[RecordedEvent]>, now: Timestamp) -> Vec<String> {
+pub(super) fn lines(pod: &Pod, events: Events<'_>, now: Timestamp) -> Vec<String> {
     let (spec, status) =
         (pod.spec.clone().unwrap_or_default(), pod.status.clone().unwrap_or_default());
-    let has_agent = events.is_some();
+    let has_agent = !matches!(events, Events::Unknown);
     let mut lines = Lines::default();
     head(&mut lines, pod, &spec, &status, has_agent, now);
     let as_containers = api::pod::Pod::new(pod.clone());
@@ -41,8 +41,11 @@ pub(super) fn lines(pod: &Pod, events: Option<&[RecordedEvent]>, now: Timestamp)
         last(&mut lines, &spec, &status);
     }
     match events {
-        Some(events) => events::add(&mut lines, events, now),
-        None => lines.field(0, "Events", "<unknown: only the agent of `crib run` keeps events>"),
+        Events::Recorded(events) => events::add(&mut lines, events, now),
+        Events::Hidden => {}
+        Events::Unknown => {
+            lines.field(0, "Events", "<unknown: only the agent of `crib run` keeps events>")
+        }
     }
     lines.aligned()
 }
@@ -251,7 +254,7 @@ mod tests {
         }
     }"#;
 
-    fn described(events: Option<&[RecordedEvent]>) -> String {
+    fn described(events: Events<'_>) -> String {
         let now = "2026-01-02T03:04:05Z".parse().unwrap();
         lines(&serde_json::from_str(POD).unwrap(), events, now).join("\n")
     }
@@ -304,7 +307,7 @@ QoS Class:       BestEffort
 Node-Selectors:  a=b
 Tolerations:     k:NoExecute op=Exists for 300s
 Events:          <none>";
-        assert_eq!(described(Some(&[])), expected);
+        assert_eq!(described(Events::Recorded(&[])), expected);
     }
 
     #[test]
@@ -327,7 +330,8 @@ Events:          <none>";
             pod["spec"][key] = value.clone();
         }
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        let text = lines(&pod, Some(&[]), "2026-01-02T03:04:05Z".parse().unwrap()).join("\n");
+        let text =
+            lines(&pod, Events::Recorded(&[]), "2026-01-02T03:04:05Z".parse().unwrap()).join("\n");
         for expected in [
             "Priority:             7
 Priority Class Name:  high
@@ -373,17 +377,24 @@ Events:                       <none>",
         pod.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(until));
         pod.metadata.deletion_grace_period_seconds = Some(10);
-        let text = lines(&pod, Some(&[]), now).join("\n");
+        let text = lines(&pod, Events::Recorded(&[]), now).join("\n");
         let expected = "Status:                    Terminating (lasts 3s)\nTermination Grace Period:  10s\nIP: ";
         assert!(text.contains(expected), "{text}");
         pod.status.get_or_insert_default().phase = Some("Failed".to_owned());
-        let text = lines(&pod, Some(&[]), now).join("\n");
+        let text = lines(&pod, Events::Recorded(&[]), now).join("\n");
         assert!(text.contains("Status:           Failed\nIP: "), "{text}");
     }
 
     #[test]
+    fn hidden_events_leave_the_rest() {
+        let all = described(Events::Recorded(&[]));
+        let rest = all.rsplit_once('\n').unwrap().0;
+        assert_eq!(described(Events::Hidden), rest);
+    }
+
+    #[test]
     fn pod_of_runtime_has_no_events() {
-        let text = described(None);
+        let text = described(Events::Unknown);
         let last = text.lines().last();
         let expected = "Events:             <unknown: only the agent of `crib run` keeps events>";
         assert_eq!(last, Some(expected));
