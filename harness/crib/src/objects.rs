@@ -1,5 +1,6 @@
-//! ◆ The object arguments of kubectl: kinds and names, selectors, JSONPath, the pods of an object and their containers. Pure.
+//! ◆ The object arguments of kubectl: kinds and names, selectors, JSONPath, the pods of an object, their containers and events. Pure.
 
+pub(crate) mod events;
 pub(crate) mod jsonpath;
 pub(crate) mod kinds;
 pub(crate) mod pod_containers;

@@ -125,6 +125,10 @@ shop cart 2/2 Running 0 AGE
 ";
     shows(&place, &["pods", "-A", "-l", "app in (cart, api)"], namespaced).await;
     shows(&place, &["pods", "-n", "shop", "--no-headers"], "cart 2/2 Running 0 AGE\n").await;
+    let started = "reason=Started,involvedObject.fieldPath=spec.containers{main}";
+    let events =
+        "LAST SEEN TYPE REASON OBJECT MESSAGE\nAGE Normal Started pod/cart Container started\n";
+    shows(&place, &["events", "-n", "shop", "--field-selector", started], events).await;
     let wide = table(&out(&place, &["get", "deploy", "web", "-o", "wide", "--show-labels"]).await);
     assert_eq!(
         wide,
@@ -210,6 +214,7 @@ async fn refused(place: &Place) {
         (&["pods", "-n", "none"], 0, "crib: no resources found in none namespace\n"),
         (&["pods", "-A", "-l", "app=none"], 0, "crib: no resources found\n"),
         (&["ing,sc"], 0, "crib: no resources found in default namespace\n"),
+        (&["ev", "-w"], 2, "crib: events cannot be watched: leave out --watch\n"),
         (
             &["pods", "--sort-by", ".metadata.none"],
             1,

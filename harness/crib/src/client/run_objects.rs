@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{CALL_TIMEOUT, CallError, Cri};
 use crate::objects::kinds::Resource;
-use crate::objects::metadata;
+use crate::objects::{events, metadata};
 
 /// The number of changes that are buffered for each run.
 const AHEAD: usize = 16;
@@ -85,6 +85,19 @@ pub(crate) fn runs(all: &[Cri]) -> Result<Vec<RunObjects>, CallError> {
     }
     compact::sort_by(&mut runs, |one, other| one.name.cmp(&other.name));
     if runs.is_empty() { Err(CallError::NoRun) } else { Ok(runs) }
+}
+
+/// Adds the events of the runs' pods to the objects, as objects of the kind Event.
+pub(crate) fn add_events(all: &[Cri], runs: &mut [RunObjects]) -> Result<(), CallError> {
+    for cri in all {
+        let choice = cri.choice();
+        let Some(run) = runs.iter_mut().find(|run| run.choice == choice) else {
+            continue;
+        };
+        let pods = cri.call_run(Request::Pods)?.unwrap_or_default().pods;
+        run.objects.extend(pods.iter().flat_map(events::objects));
+    }
+    Ok(())
 }
 
 /// The objects of a kind.

@@ -20,7 +20,7 @@ pub(crate) struct Resource {
 type ApiKind = (&'static str, &'static str, &'static str, &'static [&'static str], bool);
 
 /// The kinds of objects in runs.
-const KNOWN: [ApiKind; 19] = [
+const KNOWN: [ApiKind; 20] = [
     ("", "Pod", "pods", &["po"], true),
     ("", "ReplicationController", "replicationcontrollers", &["rc"], true),
     ("", "Service", "services", &["svc"], true),
@@ -40,6 +40,7 @@ const KNOWN: [ApiKind; 19] = [
     ("node.k8s.io", "RuntimeClass", "runtimeclasses", &[], false),
     ("scheduling.k8s.io", "PriorityClass", "priorityclasses", &["pc"], false),
     ("certificates.k8s.io", "ClusterTrustBundle", "clustertrustbundles", &[], false),
+    ("", "Event", "events", &["ev"], true),
 ];
 
 /// Kinds with short names that `crib run` skips. They are known so that their lists are empty, as with kubectl, instead of an error.
@@ -69,8 +70,9 @@ const IN_ALL: usize = 9;
 pub(crate) const HELP: &str = "Kinds: pods (po), replicationcontrollers (rc), services (svc), daemonsets (ds), deployments \
 (deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), jobs, configmaps (cm), secrets, persistentvolumeclaims (pvc), \
 persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), endpointslices, runtimeclasses, priorityclasses (pc), \
-clustertrustbundles, and any other kind of object in a run. `all` means the nine kinds from pods to jobs in the list of \
-kinds. Endpoints appear as endpointslices. `crib get` shows no objects of kinds that `crib run` skips, such as ingresses \
+clustertrustbundles, events (ev), and any other kind of object in a run. `all` means the nine kinds from pods to jobs in \
+the list of kinds. Endpoints appear as endpointslices. `crib get events` shows the events of existing pods, filters them by \
+fields such as `involvedObject.name`, `reason` and `type`, and cannot watch them. `crib get` shows no objects of kinds that `crib run` skips, such as ingresses \
 (ing).";
 
 /// The requested objects.
@@ -80,6 +82,16 @@ pub(crate) enum RequestedObjects {
     Lists(Vec<Resource>),
     /// Objects by name.
     Named(Vec<(Resource, String)>),
+}
+
+impl RequestedObjects {
+    /// Whether events are among them. Runs return events only with the pods.
+    pub(crate) fn have_events(&self) -> bool {
+        match self {
+            Self::Lists(kinds) => kinds.iter().any(Resource::is_event),
+            Self::Named(names) => names.iter().any(|(kind, _)| kind.is_event()),
+        }
+    }
 }
 
 impl Resource {
@@ -103,6 +115,11 @@ impl Resource {
             plural: plural.to_owned(),
             namespaced: object.pointer("/metadata/namespace").is_some(),
         })
+    }
+
+    /// Whether these are the events of the core group.
+    pub(crate) fn is_event(&self) -> bool {
+        self.group.is_empty() && self.kind == "Event"
     }
 
     /// The plural without the group: `pods`, `deployments`.
@@ -281,6 +298,7 @@ mod tests {
     #[case::group("deployments.apps", "deployments.apps")]
     #[case::version("deployments.v1.apps", "deployments.apps")]
     #[case::list("po,svc,pods", "pods services")]
+    #[case::events("ev", "events")]
     #[case::custom("widgets", "widgets.example.com")]
     #[case::skipped(
         "ing,hpa,pdb,netpol,sc",

@@ -215,7 +215,7 @@ struct FieldTerm {
 /// The selectable fields of every kind.
 const FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
 /// The additional selectable fields of kinds: the kind, the field, and its value if it is not set.
-const KIND_FIELDS: [(&str, &str, &str); 14] = [
+const KIND_FIELDS: [(&str, &str, &str); 24] = [
     ("Pod", "spec.nodeName", ""),
     ("Pod", "spec.restartPolicy", ""),
     ("Pod", "spec.schedulerName", ""),
@@ -224,6 +224,16 @@ const KIND_FIELDS: [(&str, &str, &str); 14] = [
     ("Pod", "status.phase", ""),
     ("Pod", "status.podIP", ""),
     ("Pod", "status.nominatedNodeName", ""),
+    ("Event", "involvedObject.apiVersion", ""),
+    ("Event", "involvedObject.fieldPath", ""),
+    ("Event", "involvedObject.kind", ""),
+    ("Event", "involvedObject.name", ""),
+    ("Event", "involvedObject.namespace", ""),
+    ("Event", "involvedObject.uid", ""),
+    ("Event", "reason", ""),
+    ("Event", "reportingComponent", ""),
+    ("Event", "source", ""),
+    ("Event", "type", ""),
     ("Job", "status.successful", "0"),
     ("Namespace", "status.phase", ""),
     ("ReplicationController", "status.replicas", "0"),
@@ -258,6 +268,7 @@ fn kind_field(kind: &str, path: &str) -> Option<&'static str> {
 fn value_of(object: &Value, path: &str) -> String {
     let place = match path {
         "status.successful" => "status.succeeded",
+        "source" => "source.component",
         path => path,
     };
     match place.split('.').try_fold(object, |value, field| value.get(field)) {

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use crate::client::completion;
 use crate::client::output::{Document, print_value, write_text};
-use crate::client::run_objects::{Found, RunObjects, RunWatch, named, of_kind, runs, with_runs};
+use crate::client::run_objects::{
+    Found, RunObjects, RunWatch, add_events, named, of_kind, runs, with_runs,
+};
 use crate::commands::prelude::*;
 use crate::objects::jsonpath::{JsonPath, Path};
 use crate::objects::kinds::{self, RequestedObjects, Resource, requested};
@@ -131,13 +133,16 @@ pub(crate) async fn run(args: &GetArgs) -> Result<Exit, CallError> {
     if args.watch || args.watch_only {
         return watch::run(args, RunWatch::open(&all).await?).await;
     }
-    let runs = runs(&all)?;
+    let mut runs = runs(&all)?;
     if !args.filename.is_empty() {
         return show_all(args, &of_manifests(args, &runs)?);
     }
     let objects: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
     let requested = requested(&args.objects, &objects).map_err(CallError::Usage)?;
     check(args, &requested)?;
+    if requested.have_events() {
+        add_events(&all, &mut runs)?;
+    }
     let selected = match &requested {
         RequestedObjects::Lists(resources) => lists(args, &runs, resources)?,
         RequestedObjects::Named(names) => {

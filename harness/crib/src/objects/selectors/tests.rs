@@ -153,9 +153,22 @@ fn invalid_field_selectors_are_refused(
 #[case("status.phase=Running", "Job", false)]
 #[case("metadata.namespace=a", "Job", true)]
 #[case("spec.containers=a", "Pod", false)]
+#[case("involvedObject.name=web,type!=Normal,source=kubelet", "Event", true)]
+#[case("message=a", "Event", false)]
 fn fields_are_checked_by_kind(#[case] selector: &str, #[case] kind: &str, #[case] known: bool) {
     let selector: Fields = selector.parse().unwrap();
     assert_eq!(selector.check(kind).is_ok(), known);
+}
+
+#[rstest]
+#[case("involvedObject.name=web,reason=BackOff", true)]
+#[case("source!=kubelet", false)]
+fn field_selectors_match_events(#[case] selector: &str, #[case] expected: bool) {
+    let object = json!({
+        "kind": "Event", "reason": "BackOff", "involvedObject": {"name": "web"}, "source": {"component": "kubelet"},
+    });
+    let selector: Fields = selector.parse().unwrap();
+    assert_eq!(selector.match_object(&object), expected);
 }
 
 proptest! {

@@ -40,7 +40,7 @@ pub(super) struct Printer {
 const TEMPLATE: &[&str] = &["CONTAINERS", "IMAGES", "SELECTOR"];
 
 /// The kinds with their own columns.
-const PRINTERS: [(&str, &str, Printer); 19] = [
+const PRINTERS: [(&str, &str, Printer); 20] = [
     (
         "",
         "Pod",
@@ -198,18 +198,56 @@ const PRINTERS: [(&str, &str, Printer); 19] = [
         Printer { headings: &["SIGNERNAME"], wide: &[], cells: other::cluster_trust_bundle },
     ),
     ("", "ServiceAccount", ANY),
+    (
+        "",
+        "Event",
+        Printer {
+            headings: &[LAST_SEEN, "TYPE", "REASON", "OBJECT", "MESSAGE"],
+            wide: &[],
+            cells: other::event,
+        },
+    ),
 ];
+
+/// The columns of events with `-o wide`, which are not only additional ones at the end.
+const WIDE_EVENTS: Printer = Printer {
+    headings: &[
+        LAST_SEEN,
+        "TYPE",
+        "REASON",
+        "OBJECT",
+        "SUBOBJECT",
+        "SOURCE",
+        "MESSAGE",
+        "FIRST SEEN",
+        "COUNT",
+        "NAME",
+    ],
+    wide: &[],
+    cells: other::wide_event,
+};
+
+/// The first column of events.
+const LAST_SEEN: &str = "LAST SEEN";
 
 /// The columns of other kinds, as kubectl shows custom resources.
 const ANY: Printer = Printer { headings: &["AGE"], wide: &[], cells: other::any };
 
 impl Printer {
     /// The table of a kind.
-    pub(super) fn of(resource: &Resource) -> Self {
+    pub(super) fn of(resource: &Resource, wide: bool) -> Self {
+        if wide && resource.is_event() {
+            return WIDE_EVENTS;
+        }
         let known = PRINTERS
             .iter()
             .find(|(group, kind, _)| *group == resource.group && *kind == resource.kind);
         known.map_or(ANY, |(_, _, printer)| *printer)
+    }
+
+    /// Whether NAME is the first column. Events show no name or, with `-o wide`, show it last.
+    pub(super) fn begins_with_name(&self) -> bool {
+        self.headings.first() != Some(&LAST_SEEN)
     }
 
     /// The headings after NAME.

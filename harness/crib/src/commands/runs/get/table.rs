@@ -62,7 +62,7 @@ impl TableArgs {
     ) -> Layout<'_> {
         Layout {
             args: self,
-            printer: Printer::of(resource),
+            printer: Printer::of(resource, wide),
             wide,
             with_namespace: all_namespaces && resource.namespaced,
             with_kind: self.show_kind,
@@ -79,7 +79,7 @@ impl Layout<'_> {
     pub(super) fn headings(&self) -> Vec<String> {
         let mut headings: Vec<String> = Vec::new();
         headings.extend(self.with_namespace.then(|| "NAMESPACE".to_owned()));
-        headings.push("NAME".to_owned());
+        headings.extend(self.printer.begins_with_name().then(|| "NAME".to_owned()));
         headings.extend(self.printer.headings(self.options()).map(str::to_owned));
         headings.extend(self.args.label_columns.iter().map(|key| heading(key)));
         headings.extend(self.args.show_labels.then(|| "LABELS".to_owned()));
@@ -92,7 +92,9 @@ impl Layout<'_> {
         let name = metadata(object, "name");
         let mut cells = Vec::new();
         cells.extend(self.with_namespace.then(|| metadata(object, "namespace").to_owned()));
-        cells.push(if self.with_kind { resource.named(name) } else { name.to_owned() });
+        if self.printer.begins_with_name() {
+            cells.push(if self.with_kind { resource.named(name) } else { name.to_owned() });
+        }
         cells.extend(self.printer.cells(object, self.options()));
         let label = |key: &String| {
             let label = object.pointer("/metadata/labels").and_then(|labels| labels.get(key));

@@ -44,6 +44,10 @@ async fn show(args: &GetArgs, mut watch: RunWatch) -> Result<Exit, CallError> {
             Err(_) => return Err(one_kind()),
         },
     };
+    if resource.is_event() {
+        let problem = "events cannot be watched: leave out --watch";
+        return Err(CallError::Usage(problem.to_owned()));
+    }
     if args.sort_by.is_some() {
         print_stderr("warning: --watch requested, --sort-by will be ignored");
     }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::TableOptions;
 use crib_base::columns::NONE;
-use crib_base::columns::fields::{age_of, count, flag, number, text, text_or};
+use crib_base::columns::fields::{age_of, count, flag, number, since, text, text_or};
 
 pub(super) fn config_map(object: &Value, options: TableOptions) -> Vec<String> {
     let entries = count(object, "/data") + count(object, "/binaryData");
@@ -36,6 +36,43 @@ pub(super) fn priority_class(object: &Value, options: TableOptions) -> Vec<Strin
 
 pub(super) fn cluster_trust_bundle(object: &Value, _: TableOptions) -> Vec<String> {
     vec![text_or(object, "/spec/signerName", NONE)]
+}
+
+/// The cells of an event without `-o wide`.
+pub(super) fn event(object: &Value, options: TableOptions) -> Vec<String> {
+    let kind = text(object, "/involvedObject/kind").to_lowercase();
+    let target = match text(object, "/involvedObject/name") {
+        "" => kind,
+        name => format!("{kind}/{name}"),
+    };
+    vec![
+        since(object, "/lastTimestamp", options.now),
+        text(object, "/type").to_owned(),
+        text(object, "/reason").to_owned(),
+        target,
+        text(object, "/message").trim().to_owned(),
+    ]
+}
+
+/// The cells of an event with `-o wide`.
+pub(super) fn wide_event(object: &Value, options: TableOptions) -> Vec<String> {
+    let mut cells = event(object, options);
+    let message = cells.pop().unwrap_or_default();
+    let component = text_or(object, "/source/component", text(object, "/reportingComponent"));
+    let instance = text_or(object, "/source/host", text(object, "/reportingInstance"));
+    let source = match instance.as_str() {
+        "" => component,
+        instance => format!("{component}, {instance}"),
+    };
+    cells.extend([
+        text(object, "/involvedObject/fieldPath").to_owned(),
+        source,
+        message,
+        since(object, "/firstTimestamp", options.now),
+        number(object, "/count").max(1).to_string(),
+        text(object, "/metadata/name").to_owned(),
+    ]);
+    cells
 }
 
 pub(super) fn any(object: &Value, options: TableOptions) -> Vec<String> {

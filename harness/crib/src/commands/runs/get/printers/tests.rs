@@ -417,6 +417,29 @@ fn small_kinds_have_kubernetes_cells(
     assert_eq!(cells(group, kind, &object, false), format!("{expected} | 5m"));
 }
 
+#[test]
+fn events_have_kubernetes_cells() {
+    let object = json!({
+        "metadata": {"name": "event4"},
+        "firstTimestamp": ago(300),
+        "lastTimestamp": ago(3),
+        "count": 4,
+        "type": "Warning",
+        "reason": "Item Reason",
+        "message": " Item Message\n",
+        "source": {"component": "kubelet", "host": "Node1"},
+        "involvedObject": {"kind": "Pod", "name": "Pod Name", "fieldPath": "spec.containers{foo}"},
+    });
+    let short = "3s | Warning | Item Reason | pod/Pod Name | Item Message";
+    assert_eq!(cells("", "Event", &object, false), short);
+    let wide = WIDE_EVENTS.cells(&object, options(true)).join(" | ");
+    assert_eq!(
+        wide,
+        "3s | Warning | Item Reason | pod/Pod Name | spec.containers{foo} | kubelet, Node1 | Item Message | 5m | 4 | event4"
+    );
+    assert_eq!(WIDE_EVENTS.headings(options(true)).count(), wide.split(" | ").count());
+}
+
 #[rstest]
 #[case(json!({"value": 1}), "1 | false | 5m | PreemptLowerPriority")]
 #[case(
