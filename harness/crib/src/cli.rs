@@ -121,10 +121,7 @@ impl Command {
             Self::Ps(args) => args.connection.inherit(before),
             Self::Get(args) => args.connection.inherit(before),
             Self::Wait(args) => args.connection.inherit(before),
-            Self::Rollout(args) => {
-                let rollout::RolloutCommand::Status(args) = &mut args.command;
-                args.connection.inherit(before);
-            }
+            Self::Rollout(args) => args.connection().inherit(before),
             Self::Scale(args) => args.connection.inherit(before),
             Self::Describe(args) => args.connection.inherit(before),
             Self::Images(args) => args.connection.inherit(before),

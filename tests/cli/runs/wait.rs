@@ -1,4 +1,4 @@
-//! `crib wait`, `crib rollout status`, `crib get --watch` and `crib run --wait`: commands that return on an event.
+//! `crib wait`, `crib rollout`, `crib get --watch` and `crib run --wait`: commands that return on an event.
 
 use crate::command::*;
 use crate::runs::background::{Downs, out, start};
@@ -251,6 +251,49 @@ async fn watch_only_omits_existing_objects() {
     assert_eq!(missing.err, "crib: pods \"none\" not found\n");
     out(&place, &["down", "first"]).await;
     only.end().await.exits(0);
+}
+
+#[tokio::test]
+async fn rollout_restart_replaces_the_pods() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    start(&place, &["first", "--wait", &place.file("web.yaml", WORKLOADS)]).await;
+    let uids = || async {
+        out(&place, &["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].metadata.uid}"])
+            .await
+    };
+    let before = uids().await;
+    let restarted = out(&place, &["rollout", "restart", "deploy/web"]).await;
+    assert_eq!(restarted, "deployment.apps/web restarted\n");
+    let status = out(&place, &["rollout", "status", "deploy/web", "--timeout", "50s"]).await;
+    assert!(status.ends_with("deployment \"web\" successfully rolled out\n"), "{status}");
+    harness::eventually(WAIT_LIMIT, "other pods", async || {
+        let after = uids().await;
+        let are_new = after.split(' ').all(|uid| !before.contains(uid));
+        if are_new { Ok(()) } else { Err(format!("{before} → {after}")) }
+    })
+    .await;
+    let template = "jsonpath={.spec.template.metadata.annotations}";
+    let annotations = out(&place, &["get", "deploy", "web", "-o", template]).await;
+    assert!(annotations.contains("kubectl.kubernetes.io/restartedAt"), "{annotations}");
+    for (args, code, expected) in [
+        (
+            &["job/migrate"][..],
+            1,
+            "crib: job.batch/migrate was not restarted: restarting is not supported\n",
+        ),
+        (&["deploy/none"], 1, "crib: deployments.apps \"none\" not found\n"),
+        (&["deploy", "-l", "app=none"], 0, "crib: no resources found in default namespace\n"),
+        (
+            &["deploy/web", "-l", "app=web"],
+            2,
+            "crib: name cannot be provided when a selector is specified\n",
+        ),
+    ] {
+        let ended = place.crib(&[&["rollout", "restart"], args].concat()).await.exits(code);
+        assert_eq!((ended.out.as_str(), ended.err.as_str()), ("", expected), "{args:?}");
+    }
+    out(&place, &["down", "first"]).await;
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 //! The socket `run.sock` in the directory of a `crib run`: other commands query the agent's status of the pods, watch the objects,
-//! add an ephemeral container to a pod, scale an object, or end the run. Each request and each response is one line of JSON; a
+//! add an ephemeral container to a pod, scale or restart an object, or end the run. Each request and each response is one line of JSON; a
 //! watch returns a line for each change.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -66,6 +66,8 @@ pub enum Request {
     },
     /// Sets the number of pods of an object.
     Scale(Scale),
+    /// Replaces the pods of an object, as a change of its pod template does.
+    Restart(Restart),
     /// Returns all objects, and then their changes until the run ends: one [`WatchEvent`] per line.
     Watch,
     /// Ends the pods and the run; returns the pods. Idempotent.
@@ -89,6 +91,19 @@ pub struct Scale {
     pub replicas: i32,
     /// The expected current number; if the number differs, the request is refused.
     pub current_replicas: Option<i32>,
+}
+
+/// An object whose pods are to be replaced.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Restart {
+    /// Such as `apps/v1`.
+    pub api_version: String,
+    /// Such as `Deployment`.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// The response of a run.

@@ -15,7 +15,7 @@ use cluster::apply::{Applied, ManifestObject};
 use cluster::claims::without_binding;
 use cluster::{DeleteOptions, Event, Key, Kind, List, Object, Part, Selection, Store, Watch};
 use compact::{Map, Set};
-use crib_base::run_socket::Scale;
+use crib_base::run_socket::{Restart, Scale};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::EphemeralContainer;
 use serde_json::Value;
@@ -25,6 +25,7 @@ use crate::snapshot::{PodEnd, RunSnapshot};
 use crate::store_cluster::{StoreCluster, written};
 
 mod known_pod;
+mod restarts;
 
 pub(crate) use known_pod::Deletion;
 use known_pod::KnownPod;
@@ -226,6 +227,16 @@ impl Hub {
             self.store.update_scale(&key, &now)
         });
         scaled.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Replaces the pods of a workload, by a change of its pod template.
+    pub(super) fn restart(&self, restart: &Restart, now: Timestamp) -> Result<(), String> {
+        let kind = Kind::of(&restart.api_version, &restart.kind);
+        let key = Key::new(kind, &restart.namespace, &restart.name);
+        let restarted = self.store.change(&key, Part::Main, |value| {
+            restarts::mark(value, now).map_err(|why| cluster::Error::BadRequest(why.to_owned()))
+        });
+        restarted.map(drop).map_err(|error| error.to_string())
     }
 
     /// Deletes the pods for which `why` returns a reason, each with the grace period that `grace` returns, or else its own.

@@ -132,6 +132,17 @@ pub(crate) fn named<'r>(
     }
 }
 
+/// Sends a request to change an object to its run; the result is the reason if the run refuses the change.
+pub(crate) fn request_change(
+    all: &[Cri],
+    found: &Found<'_>,
+    request: Request,
+) -> Result<Option<String>, CallError> {
+    let run = all.iter().find(|cri| cri.choice() == found.run.choice);
+    let answer = run.map_or(Ok(None), |cri| cri.call_run(request))?;
+    Ok(answer.ok_or(CallError::Lost)?.refused)
+}
+
 /// A watch of the objects of several runs.
 pub(crate) struct RunWatch {
     runs: Vec<RunObjects>,

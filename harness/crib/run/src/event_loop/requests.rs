@@ -29,15 +29,11 @@ impl Loop {
             }
             Request::Scale(scale) => {
                 let scaled = self.hub.scale(&scale);
-                let reports = self.reports.borrow().clone();
-                self.control(&reports, SystemClock.now());
-                (
-                    Some(Reply::Response(RunResponse {
-                        refused: scaled.err(),
-                        ..RunResponse::default()
-                    })),
-                    None,
-                )
+                (Some(self.changed(scaled)), None)
+            }
+            Request::Restart(restart) => {
+                let restarted = self.hub.restart(&restart, SystemClock.now());
+                (Some(self.changed(restarted)), None)
             }
             Request::Pods => (Some(Reply::Response(self.pods_now())), None),
             Request::End => (Some(Reply::Response(self.pods_now())), Some(Event::Down)),
@@ -48,6 +44,13 @@ impl Loop {
             let _ = pending.reply.send(reply);
         }
         event
+    }
+
+    /// Runs the controllers after a change of a workload, and returns the response.
+    fn changed(&mut self, change: Result<(), String>) -> Reply {
+        let reports = self.reports.borrow().clone();
+        self.control(&reports, SystemClock.now());
+        Reply::Response(RunResponse { refused: change.err(), ..RunResponse::default() })
     }
 
     fn pods_now(&self) -> RunResponse {

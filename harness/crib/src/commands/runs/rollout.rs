@@ -1,4 +1,4 @@
-//! `crib rollout status`: waits until a Deployment, DaemonSet or StatefulSet has replaced its pods.
+//! `crib rollout`: replaces the pods of a Deployment, DaemonSet or StatefulSet, and waits until they are replaced.
 
 use crib_base::run_socket::WatchEvent;
 use serde_json::Value;
@@ -10,23 +10,36 @@ use crate::commands::prelude::*;
 use crate::objects::kinds::{RequestedObjects, Resource, requested};
 use crate::objects::metadata;
 
+mod restart;
 mod status;
 
 use status::Progress;
 
-/// Show the progress of rollouts
+/// Restart workloads, and show the progress of rollouts
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  crib rollout restart deploy/web
   crib rollout status deploy/web")]
 pub(crate) struct RolloutArgs {
     #[command(subcommand)]
-    pub(crate) command: RolloutCommand,
+    command: RolloutCommand,
 }
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub(crate) enum RolloutCommand {
+enum RolloutCommand {
+    Restart(restart::RestartArgs),
     Status(StatusArgs),
+}
+
+impl RolloutArgs {
+    /// The connection options of the subcommand.
+    pub(crate) fn connection(&mut self) -> &mut Endpoints {
+        match &mut self.command {
+            RolloutCommand::Restart(args) => &mut args.connection,
+            RolloutCommand::Status(args) => &mut args.connection,
+        }
+    }
 }
 
 /// Show the status of a rollout until the rollout is done
@@ -63,9 +76,16 @@ pub(crate) struct StatusArgs {
     pub(crate) connection: Endpoints,
 }
 
-/// Prints the status.
+/// Runs the subcommand.
 pub(crate) async fn run(args: &RolloutArgs) -> Result<Exit, CallError> {
-    let RolloutCommand::Status(args) = &args.command;
+    match &args.command {
+        RolloutCommand::Restart(args) => restart::run(args),
+        RolloutCommand::Status(args) => show(args).await,
+    }
+}
+
+/// Prints the status.
+async fn show(args: &StatusArgs) -> Result<Exit, CallError> {
     let deadline = args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let all = with_runs(args.connection.open_all())?;
     let mut watch = RunWatch::open(&all).await?;

@@ -4,7 +4,9 @@ use crib_base::report::print_error;
 use crib_base::run_socket::{Request, Scale};
 use serde_json::Value;
 
-use crate::client::run_objects::{Found, RunObjects, named, of_kind, runs, with_runs};
+use crate::client::run_objects::{
+    Found, RunObjects, named, of_kind, request_change, runs, with_runs,
+};
 use crate::client::{Endpoints, completion};
 use crate::commands::prelude::*;
 use crate::objects::kinds::{RequestedObjects, requested};
@@ -120,9 +122,7 @@ fn scale(args: &ScaleArgs, all: &[Cri], found: &Found<'_>) -> Result<(), CallErr
         replicas: args.replicas,
         current_replicas: args.current_replicas,
     });
-    let run = all.iter().find(|cri| cri.choice() == found.run.choice);
-    let answer = run.map_or(Ok(None), |cri| cri.call_run(request))?;
-    match answer.ok_or(CallError::Lost)?.refused {
+    match request_change(all, found, request)? {
         Some(why) => {
             let name = found.resource.named(metadata(found.object, "name"));
             Err(CallError::Denied(format!("{name} was not scaled: {why}")))
