@@ -50,7 +50,8 @@ async fn make_ready(place: &Place) {
 async fn wait_returns_when_conditions_are_met() {
     let place = Place::new();
     let _downs = Downs(&place);
-    start(&place, &["first", &place.file("late.yaml", LATE)]).await;
+    let file = place.file("late.yaml", LATE);
+    start(&place, &["first", &file]).await;
     let once = ["wait", "--for=condition=Ready", "pod/late", "--timeout=0"];
     let ended = place.crib(&once).await.exits(1);
     assert_eq!(ended.err, "crib: condition not met for pods/late\n");
@@ -58,6 +59,12 @@ async fn wait_returns_when_conditions_are_met() {
     let waits =
         async |args: &[&str]| out(&place, &[&["wait", "--timeout=50s"], args].concat()).await;
     assert_eq!(waits(&["--for=condition=ready=FALSE", "pods", "-l", "app=late"]).await, met);
+    assert_eq!(
+        waits(&["--for=create", "--for=condition=ready=FALSE", "-f", &file]).await,
+        met.repeat(2)
+    );
+    let both = ["wait", "--for=delete", "-f", &file, "pod/late"];
+    place.crib(&both).await.exits(2).err_has("cannot be used with");
     assert_eq!(waits(&["--for=jsonpath={.status.phase}=Running", "pod", "late"]).await, met);
     // It prints each condition, so the pod becomes ready while the command waits.
     let both = ["wait", "--timeout=50s", "--for=create", "--for=condition=Ready", "pod/late"];

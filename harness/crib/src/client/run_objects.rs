@@ -1,5 +1,7 @@
 //! The objects of runs from `run.sock`: a snapshot, or a watch.
 
+use std::path::PathBuf;
+
 use crib_base::run_socket::{Request, RunConnection, WatchEvent};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
@@ -8,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::{CALL_TIMEOUT, CallError, Cri};
-use crate::objects::kinds::Resource;
+use crate::objects::kinds::{self, Resource};
 use crate::objects::{events, metadata};
 
 /// The number of changes that are buffered for each run.
@@ -130,6 +132,26 @@ pub(crate) fn named<'r>(
             candidates: some.iter().map(|found| found.run.choice.clone()).collect(),
         }),
     }
+}
+
+/// The kinds, namespaces and names of the objects in manifests; at least one.
+pub(crate) fn names_in_manifests(
+    paths: &[PathBuf],
+    namespace: &str,
+) -> Result<Vec<(Resource, String, String)>, CallError> {
+    let full_names =
+        crib_run::full_names(paths).map_err(|problems| CallError::Usage(problems.join("\n")))?;
+    let names = full_names.iter().filter_map(|full_name| {
+        let (kind, name) = full_name.split_once(' ')?;
+        let (namespace, name) = name.split_once('/').unwrap_or((namespace, name));
+        Some((kinds::single(kind)?, namespace.to_owned(), name.to_owned()))
+    });
+    let names: Vec<(Resource, String, String)> = names.collect();
+    if names.is_empty() {
+        let problem = "the manifests contain no objects of kinds that `crib get` shows";
+        return Err(CallError::Usage(problem.to_owned()));
+    }
+    Ok(names)
 }
 
 /// Sends a request to change an object to its run; the result is the reason if the run refuses the change.

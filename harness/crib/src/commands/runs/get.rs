@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::client::completion;
 use crate::client::output::{Document, print_value, write_text};
 use crate::client::run_objects::{
-    Found, RunObjects, RunWatch, add_events, named, of_kind, runs, with_runs,
+    Found, RunObjects, RunWatch, add_events, named, names_in_manifests, of_kind, runs, with_runs,
 };
 use crate::commands::prelude::*;
 use crate::objects::jsonpath::{JsonPath, Path};
@@ -189,19 +189,9 @@ fn lists<'r>(
 
 /// The objects of manifests. Reports missing ones.
 fn of_manifests<'r>(args: &GetArgs, runs: &'r [RunObjects]) -> Result<Selected<'r>, CallError> {
-    let full_names = crib_run::full_names(&args.filename)
-        .map_err(|problems| CallError::Usage(problems.join("\n")))?;
-    let names = full_names.iter().filter_map(|full_name| {
-        let (kind, name) = full_name.split_once(' ')?;
-        let (namespace, name) = name.split_once('/').unwrap_or((args.namespace.as_str(), name));
-        Some((kinds::single(kind)?, namespace, name))
-    });
-    let names: Vec<(Resource, &str, &str)> = names.collect();
-    if names.is_empty() {
-        let problem = "the manifests contain no objects of kinds that `crib get` shows";
-        return Err(CallError::Usage(problem.to_owned()));
-    }
-    all_named(args, runs, &names)
+    let names = names_in_manifests(&args.filename, &args.namespace)?;
+    let names = names.iter().map(|(kind, namespace, name)| (kind.clone(), &**namespace, &**name));
+    all_named(args, runs, &names.collect::<Vec<_>>())
 }
 
 /// The objects with these kinds, namespaces and names. Reports missing ones.

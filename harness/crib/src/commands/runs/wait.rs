@@ -1,12 +1,15 @@
 //! `crib wait`: waits until objects of runs meet a condition, as `kubectl wait` does.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crib_base::report::print_error;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::run_objects::{RunEvent, RunWatch, named, of_kind, with_runs};
+use crate::client::run_objects::{
+    Found, RunEvent, RunWatch, named, names_in_manifests, of_kind, with_runs,
+};
 use crate::client::{Endpoints, completion};
 use crate::commands::prelude::*;
 use crate::objects::kinds::{RequestedObjects, Resource, requested};
@@ -28,6 +31,7 @@ Examples:
   crib wait --for=condition=Available deploy --all --timeout=2m
   crib wait --for=condition=Complete job/migrate
   crib wait --for=jsonpath='{.status.phase}'=Succeeded pods -l app=web
+  crib wait --for=condition=Ready -f pod.yaml
   crib wait --for=delete pod/web
   crib wait --for=create --for=condition=Ready pod/web
 
@@ -38,8 +42,20 @@ condition is not met before --timeout expires."))]
 pub(crate) struct WaitArgs {
     /// Kinds followed by names, or KIND/NAME: `deploy web`, `pod/web svc/web`; with -l, --field-selector or --all, kinds only:
     /// `pods`
-    #[arg(required = true, value_name = "KIND/NAME|KIND", add = completion::kinds_and_objects())]
+    #[arg(
+        required_unless_present = "filename",
+        value_name = "KIND/NAME|KIND",
+        add = completion::kinds_and_objects()
+    )]
     objects: Vec<String>,
+    /// Wait for the objects of these manifests; repeatable
+    #[arg(
+        long,
+        short = 'f',
+        value_name = "FILE|DIR|-",
+        conflicts_with_all = ["objects", "all", "selector", "field_selector", "all_namespaces"]
+    )]
+    filename: Vec<PathBuf>,
     /// create, delete, condition=TYPE[=STATUS] or jsonpath='{PATH}'[=VALUE]; if repeated, all conditions must be met
     #[arg(long = "for", required = true, value_name = "CONDITION")]
     conditions: Vec<Condition>,
@@ -104,12 +120,17 @@ struct Deadline {
 pub(crate) async fn run(args: &WaitArgs) -> Result<Exit, CallError> {
     let once = args.timeout.0.is_zero();
     let deadline = Deadline { until: Instant::now() + args.timeout.0.min(WEEK), once };
+    // Standard input can be read only once.
+    let in_manifests = match args.filename.as_slice() {
+        [] => Vec::new(),
+        paths => names_in_manifests(paths, &args.namespace)?,
+    };
     let all = with_runs(args.connection.open_all())?;
     let mut watch = RunWatch::open(&all).await?;
     if args.conditions.contains(&Condition::Created) {
-        created(args, &mut watch, deadline).await?;
+        created(args, &in_manifests, &mut watch, deadline).await?;
     }
-    let (targets, missing) = targets(args, &watch)?;
+    let (targets, missing) = targets(args, &in_manifests, &watch)?;
     let mut failed = false;
     let is_for_delete = args.conditions.contains(&Condition::Deleted);
     for error in missing.iter().filter(|_| !is_for_delete) {
@@ -140,11 +161,12 @@ pub(crate) async fn run(args: &WaitArgs) -> Result<Exit, CallError> {
 /// Waits until all named objects exist, or at least one object matches.
 async fn created(
     args: &WaitArgs,
+    in_manifests: &[(Resource, String, String)],
     watch: &mut RunWatch,
     deadline: Deadline,
 ) -> Result<(), CallError> {
     loop {
-        let (found, missing) = targets(args, watch)?;
+        let (found, missing) = targets(args, in_manifests, watch)?;
         if missing.is_empty() && !found.is_empty() {
             return Ok(());
         }
@@ -161,50 +183,82 @@ async fn created(
 }
 
 /// The objects that currently match the arguments, and errors for missing ones.
-fn targets(args: &WaitArgs, watch: &RunWatch) -> Result<(Vec<Target>, Vec<CallError>), CallError> {
+fn targets(
+    args: &WaitArgs,
+    in_manifests: &[(Resource, String, String)],
+    watch: &RunWatch,
+) -> Result<(Vec<Target>, Vec<CallError>), CallError> {
     let runs = watch.runs();
-    let objects: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
-    let selects = args.all || args.selector.is_some() || args.field_selector.is_some();
     let (mut found, mut missing) = (Vec::new(), Vec::new());
-    match requested(&args.objects, &objects).map_err(CallError::Usage)? {
-        RequestedObjects::Lists(_) if !selects => {
-            let problem = "resource(s) were provided, but no name was specified: name objects, or choose them with -l or --all";
-            return Err(CallError::Usage(problem.to_owned()));
+    let mut add = |resource: &Resource, namespace: &str, name: &str| {
+        match named(runs, resource, namespace, name) {
+            Ok(one) => found.push(one),
+            Err(error @ CallError::NoObject { .. }) => missing.push(error),
+            Err(error) => return Err(error),
         }
-        RequestedObjects::Lists(resources) => {
-            for resource in resources {
-                let fields = args.field_selector.clone().unwrap_or_default();
-                fields.check(&resource.kind).map_err(CallError::Usage)?;
-                let labels = args.selector.clone().unwrap_or_default();
-                found.extend(of_kind(runs, &resource).into_iter().filter(|found| {
-                    let namespace = metadata(found.object, "namespace");
-                    (args.all_namespaces || !resource.namespaced || namespace == args.namespace)
-                        && labels.match_object(found.object)
-                        && fields.match_object(found.object)
-                }));
+        Ok(())
+    };
+    for (resource, namespace, name) in in_manifests {
+        add(resource, namespace, name)?;
+    }
+    if in_manifests.is_empty() {
+        match requested_objects(args, watch)? {
+            RequestedObjects::Named(names) => {
+                for (resource, name) in &names {
+                    add(resource, &args.namespace, name)?;
+                }
             }
-        }
-        RequestedObjects::Named(_) if selects => {
-            let problem = "name cannot be provided when a selector is specified";
-            return Err(CallError::Usage(problem.to_owned()));
-        }
-        RequestedObjects::Named(names) => {
-            for (resource, name) in names {
-                match named(runs, &resource, &args.namespace, &name) {
-                    Ok(one) => found.push(one),
-                    Err(error @ CallError::NoObject { .. }) => missing.push(error),
-                    Err(error) => return Err(error),
+            RequestedObjects::Lists(resources) => {
+                for resource in &resources {
+                    found.extend(selected(args, watch, resource)?);
                 }
             }
         }
     }
-    let target = |found: crate::client::run_objects::Found<'_>| Target {
+    let target = |found: Found<'_>| Target {
         run: runs.iter().position(|run| std::ptr::eq(run, found.run)).unwrap_or_default(),
         namespace: metadata(found.object, "namespace").to_owned(),
         name: metadata(found.object, "name").to_owned(),
         resource: found.resource,
     };
     Ok((found.into_iter().map(target).collect(), missing))
+}
+
+/// Parses the kinds and names. Kinds need a selector, and names exclude one.
+fn requested_objects(args: &WaitArgs, watch: &RunWatch) -> Result<RequestedObjects, CallError> {
+    let objects: Vec<&Value> = watch.runs().iter().flat_map(|run| &run.objects).collect();
+    let selects = args.all || args.selector.is_some() || args.field_selector.is_some();
+    let problem = match requested(&args.objects, &objects).map_err(CallError::Usage)? {
+        RequestedObjects::Lists(_) if !selects => {
+            "resource(s) were provided, but no name was specified: name objects, or choose them with -l or --all"
+        }
+        RequestedObjects::Named(_) if selects => {
+            "name cannot be provided when a selector is specified"
+        }
+        requested @ (RequestedObjects::Lists(_) | RequestedObjects::Named(_)) => {
+            return Ok(requested);
+        }
+    };
+    Err(CallError::Usage(problem.to_owned()))
+}
+
+/// The objects of a kind that the selectors match.
+fn selected<'w>(
+    args: &WaitArgs,
+    watch: &'w RunWatch,
+    resource: &Resource,
+) -> Result<Vec<Found<'w>>, CallError> {
+    let fields = args.field_selector.clone().unwrap_or_default();
+    fields.check(&resource.kind).map_err(CallError::Usage)?;
+    let labels = args.selector.clone().unwrap_or_default();
+    let mut found = of_kind(watch.runs(), resource);
+    found.retain(|found| {
+        let namespace = metadata(found.object, "namespace");
+        (args.all_namespaces || !resource.namespaced || namespace == args.namespace)
+            && labels.match_object(found.object)
+            && fields.match_object(found.object)
+    });
+    Ok(found)
 }
 
 impl Target {
