@@ -202,6 +202,27 @@ async fn exec_and_describe_take_objects() {
 }
 
 #[tokio::test]
+async fn log_of_a_container_that_waits_is_refused_with_its_reason() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    let waits = "
+apiVersion: v1
+kind: Pod
+metadata: {name: waits}
+spec: {containers: [{name: main, image: localhost:1/none, imagePullPolicy: Never}]}
+";
+    start(&place, &["first", &place.file("waits.yaml", waits)]).await;
+    let reason = "jsonpath={.status.containerStatuses[0].state.waiting.reason}=ErrImageNeverPull";
+    out(&place, &["wait", &format!("--for={reason}"), "pod/waits", "--timeout=50s"]).await;
+    for args in [&["waits"][..], &["pod/waits", "-c", "main"], &["waits", "-n", "default"]] {
+        let ended = place.crib(&[&["logs"], args].concat()).await.exits(1);
+        let expected = "container \"main\" in pod \"waits\" is waiting to start: ErrImageNeverPull";
+        assert_eq!(ended.err, format!("crib: {expected}\n"), "{args:?}");
+    }
+    out(&place, &["down", "first"]).await;
+}
+
+#[tokio::test]
 async fn previous_log_is_found_while_a_container_waits_for_its_restart() {
     let place = Place::new();
     let _downs = Downs(&place);

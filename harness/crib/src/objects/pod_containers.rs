@@ -1,6 +1,6 @@
-//! ◆ The default container of a pod. Pure.
+//! ◆ The default container of a pod, and containers without a log. Pure.
 //!
-//! Source: Kubernetes 1.36, kubectl/pkg/cmd/util/podcmd/podcmd.go.
+//! Source: Kubernetes 1.36, kubectl/pkg/cmd/util/podcmd/podcmd.go, validateContainerLogStatus of pkg/kubelet/kubelet_pods.go.
 
 use serde_json::Value;
 
@@ -47,15 +47,44 @@ pub(crate) fn all_containers(pod: &Value) -> Vec<String> {
 
 /// The id of a container's previous attempt; if the container waits for a restart, of its latest attempt.
 pub(crate) fn previous_attempt<'v>(pod: &'v Value, container: &str) -> Option<&'v str> {
-    let fields = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
-    let statuses = fields.into_iter().filter_map(|field| pod.get("status")?.get(field)?.as_array());
-    let mut statuses = statuses.flatten();
-    let status =
-        statuses.find(|status| status.get("name").and_then(Value::as_str) == Some(container))?;
+    let status = status_of(pod, container)?;
     let id = status.pointer("/lastState/terminated/containerID")?.as_str()?;
     // RUNTIME://ID
     let id = id.split_once("://").map_or(id, |(_, id)| id);
     (!id.is_empty()).then_some(id)
+}
+
+fn status_of<'v>(pod: &'v Value, container: &str) -> Option<&'v Value> {
+    let fields = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+    let statuses = fields.into_iter().filter_map(|field| pod.get("status")?.get(field)?.as_array());
+    let mut statuses = statuses.flatten();
+    statuses.find(|status| status.get("name").and_then(Value::as_str) == Some(container))
+}
+
+/// Why a container of the pod has no log yet; `None` if it has one, or the pod has no such container.
+pub(crate) fn reason_for_no_log(pod: &Value, container: &str) -> Option<String> {
+    if !names(pod).iter().any(|(_, name)| name == container) {
+        return None;
+    }
+    let container_in_pod = format!("container {container:?} in pod {:?}", metadata(pod, "name"));
+    let Some(status) = status_of(pod, container) else {
+        return Some(format!("{container_in_pod} is not available"));
+    };
+    let is_set = |pointer: &str| status.pointer(pointer).is_some_and(|value| !value.is_null());
+    if ["/state/running", "/state/terminated", "/lastState/terminated"].into_iter().any(is_set) {
+        return None;
+    }
+    let reason = status.pointer("/state/waiting/reason").and_then(Value::as_str);
+    Some(match reason {
+        None => format!("{container_in_pod} is waiting to start - no logs yet"),
+        Some("ErrImagePull") => {
+            format!("{container_in_pod} is waiting to start: image can't be pulled")
+        }
+        Some("ImagePullBackOff") => {
+            format!("{container_in_pod} is waiting to start: trying and failing to pull image")
+        }
+        Some(reason) => format!("{container_in_pod} is waiting to start: {reason}"),
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,5 +174,32 @@ mod tests {
     #[test]
     fn all_containers_are_in_the_order_of_their_start() {
         assert_eq!(all_containers(&pod(&["a", "b"], &["i"], None)), ["i", "a", "b"]);
+    }
+
+    #[rstest]
+    #[case::pulls(
+        json!({"waiting": {"reason": "ImagePullBackOff"}}),
+        Some("container \"a\" in pod \"web\" is waiting to start: trying and failing to pull image")
+    )]
+    #[case::cannot_pull(
+        json!({"waiting": {"reason": "ErrImagePull"}}),
+        Some("container \"a\" in pod \"web\" is waiting to start: image can't be pulled")
+    )]
+    #[case::initializes(
+        json!({"waiting": {"reason": "PodInitializing"}}),
+        Some("container \"a\" in pod \"web\" is waiting to start: PodInitializing")
+    )]
+    #[case::no_state(json!({}), Some("container \"a\" in pod \"web\" is waiting to start - no logs yet"))]
+    #[case::runs(json!({"running": {}}), None)]
+    #[case::ended(json!({"terminated": {}}), None)]
+    fn waiting_containers_have_no_log(#[case] state: Value, #[case] expected: Option<&str>) {
+        let mut pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "a"}]}});
+        let missing = "container \"a\" in pod \"web\" is not available";
+        assert_eq!(reason_for_no_log(&pod, "a").as_deref(), Some(missing));
+        pod["status"]["containerStatuses"] = json!([{"name": "a", "state": state}]);
+        assert_eq!(reason_for_no_log(&pod, "a").as_deref(), expected);
+        assert_eq!(reason_for_no_log(&pod, "b"), None);
+        pod["status"]["containerStatuses"][0]["lastState"] = json!({"terminated": {"exitCode": 1}});
+        assert_eq!(reason_for_no_log(&pod, "a"), None);
     }
 }

@@ -132,6 +132,17 @@ pub(crate) fn with_labels<'a>(
     Ok(found)
 }
 
+/// The pods of this name in a namespace, or in all namespaces.
+pub(crate) fn pods_named<'a>(
+    all: &'a [Cri],
+    name: &str,
+    namespace: Option<&str>,
+) -> Result<Vec<RunPod<'a>>, CallError> {
+    let mut pods = with_labels(all, &Labels::default(), namespace, Best::ForLogs)?;
+    pods.retain(|pod| metadata(&pod.object, "name") == name);
+    Ok(pods)
+}
+
 /// The pod with this uid; `None` if the runtime belongs to no run.
 pub(crate) fn pod_object(cri: &Cri, uid: &str) -> Result<Option<Value>, CallError> {
     let mut objects = objects(cri)?.into_iter();

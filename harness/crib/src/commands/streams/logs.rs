@@ -17,7 +17,7 @@ use crate::client::find::in_runs::{self, ObjectName, RunPod};
 use crate::client::find::{ContainerNameArgs, Search, SelectedContainer};
 use crate::commands::prelude::*;
 use crate::objects::metadata;
-use crate::objects::pod_containers::previous_attempt;
+use crate::objects::pod_containers::{default_container, previous_attempt, reason_for_no_log};
 use crate::objects::selectors::Labels;
 use crate::objects::workload_pods::Best;
 
@@ -138,7 +138,12 @@ fn since(text: &str) -> Result<Timestamp, String> {
 pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let search = Search::new(&all).await?;
-    let mut containers = meant(args, &all, &search)?;
+    let mut containers = match meant(args, &all, &search) {
+        Err(error @ (CallError::NotFound { .. } | CallError::NoSuchContainer { .. })) => {
+            return Err(waiting(args, &all)?.map_or(error, CallError::Unmet));
+        }
+        containers => containers?,
+    };
     if containers.is_empty() {
         let namespace = args.namespace.as_deref().unwrap_or("default");
         print_stderr(&format!("no resources found in {namespace} namespace"));
@@ -219,6 +224,29 @@ fn meant<'a>(
         }
     }
     Ok(found)
+}
+
+/// Why the container of the given pod was not created yet; `None` if there is no such container.
+fn waiting(args: &LogsArgs, all: &[Cri]) -> Result<Option<String>, CallError> {
+    let name = args.container_name.container_name.as_deref().or(args.name.as_deref());
+    let namespace = args.namespace.as_deref();
+    let text = args.container.as_deref().unwrap_or_default();
+    let pods = match (&args.selector, ObjectName::parse(text)) {
+        (Some(labels), _) => {
+            let namespace = namespace.unwrap_or("default");
+            in_runs::with_labels(all, labels, Some(namespace), Best::ForLogs)?
+        }
+        (None, Some(object)) => object.pods(all, namespace, Best::ForLogs)?.pods,
+        (None, None) => {
+            let (own, pod) = find::namespace_and_name(text);
+            in_runs::pods_named(all, pod, own.or(namespace))?
+        }
+    };
+    Ok(pods.iter().find_map(|pod| {
+        let default = || Some(default_container(&pod.object).ok()?.name);
+        let name = name.map(str::to_owned).or_else(default)?;
+        reason_for_no_log(&pod.object, &name)
+    }))
 }
 
 /// Prints the log of a container; with --follow, until the container exits.
