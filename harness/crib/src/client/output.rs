@@ -11,7 +11,9 @@ use crib_base::logging::no_color;
 use crib_base::terminal_text::{escape_json, plain};
 pub(crate) use harness::debug_text::escape_control;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use serde::Serialize as _;
 use serde_json::Value;
+use serde_json::ser::{PrettyFormatter, Serializer};
 
 use super::CallError;
 
@@ -122,6 +124,21 @@ pub(crate) fn print_value(value: &Value, form: Document) -> Result<(), CallError
             print(text.trim_end())
         }
     }
+}
+
+/// Prints an object as JSON with kubectl's indent of four spaces.
+pub(crate) fn print_object_json(value: &Value) -> Result<(), CallError> {
+    print_json(&object_json(value).map_err(|error| CallError::Io {
+        doing: "write the answer".to_owned(),
+        source: error.into(),
+    })?)
+}
+
+fn object_json(value: &Value) -> Result<String, serde_json::Error> {
+    let mut text = Vec::new();
+    let formatter = PrettyFormatter::with_indent(b"    ");
+    value.serialize(&mut Serializer::with_formatter(&mut text, formatter))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Prints JSON with control characters escaped, even if standard output is not a terminal.
@@ -299,6 +316,12 @@ mod tests {
             "runtimeHandler": "",
         }]});
         assert_eq!(json("ListPodSandboxResponse", &message).unwrap(), expected);
+    }
+
+    #[test]
+    fn objects_are_indented_by_four_spaces() {
+        let expected = "{\n    \"a\": [\n        1\n    ],\n    \"b\": {}\n}";
+        assert_eq!(object_json(&json!({"a": [1], "b": {}})).unwrap(), expected);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crib_base::report::print_error;
 use serde_json::{Value, json};
 
 use crate::client::completion;
-use crate::client::output::{Document, print_value, write_text};
+use crate::client::output::{Document, print_object_json, print_value, write_text};
 use crate::client::run_objects::{
     Found, RunObjects, RunWatch, add_events, named, names_in_manifests, of_kind, runs, with_runs,
 };
@@ -280,7 +280,7 @@ fn show(args: &GetArgs, selected: &Selected<'_>) -> Result<(), CallError> {
         Some(OutputFormat::Wide) => {
             tables(&args.table, args.all_namespaces, found, *several_kinds, true)
         }
-        Some(OutputFormat::Json) => print_value(&document(), Document::Json),
+        Some(OutputFormat::Json) => print_object_json(&document()),
         Some(OutputFormat::Yaml) => print_value(&document(), Document::Yaml),
         Some(OutputFormat::Name) => found
             .iter()

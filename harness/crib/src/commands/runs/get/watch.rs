@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::table::{GrowingTable, Layout};
 use super::{GetArgs, OutputFormat, is_selected, list, write_json};
-use crate::client::output::{Document, print, print_value, write_text};
+use crate::client::output::{Document, print, print_object_json, print_value, write_text};
 use crate::client::run_objects::{Found, RunEvent, RunWatch, named};
 use crate::client::{CallError, until_signal};
 use crate::objects::kinds::{RequestedObjects, Resource, requested};
@@ -103,7 +103,7 @@ impl Rows<'_> {
                     }
                     rows.push(columns.cells(found.object).map_err(TemplateError::Execute)?);
                 }
-                Some(OutputFormat::Json) => print_value(found.object, Document::Json)?,
+                Some(OutputFormat::Json) => print_object_json(found.object)?,
                 Some(OutputFormat::Yaml) => {
                     if !self.is_first {
                         print("---")?;
