@@ -55,10 +55,13 @@ async fn standard_input_is_attached() {
         "crib.local/host",
         "--env",
         "WORD=said",
+        "--profile=baseline",
     ];
     let args = [&args[..], &["--", "sh", "-c", "read line; echo $WORD $line"]].concat();
     let ended = place.crib_with_stdin(&args, "hello\n").await.exits(0);
     assert_eq!(ended.out, "said hello\n");
+    let context = "jsonpath={.spec.ephemeralContainers[?(@.name==\"shell\")].securityContext}";
+    assert_eq!(place.crib(&["get", "pod", "web", "-o", context]).await.exits(0).out, "");
     run.interrupt().await.exits(130);
 }
 
@@ -114,6 +117,7 @@ async fn refusals_name_the_mistake() {
             "spec.ephemeralContainers[0].targetContainerName: \"db\" not found",
         ),
         (&["web", "-t"], 2, "--stdin"),
+        (&["web", "--profile", "none"], 2, "possible values: general, baseline, restricted"),
     ];
     for (args, code, message) in table {
         debug(&[args, &image].concat()).await.exits(code).err_has(message);

@@ -5,14 +5,16 @@ use std::io::{self, IsTerminal as _};
 use compact::Set;
 use crib_base::run_socket::{Request, RunResponse};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{
-    Capabilities, ContainerState, EnvVar, EphemeralContainer, SecurityContext,
-};
+use k8s_openapi::api::core::v1::{ContainerState, EnvVar, EphemeralContainer};
 
 use super::attach;
 use super::logs;
 use crate::commands::prelude::*;
 use crate::stream::TransportArgs;
+
+mod profile;
+
+use profile::Profile;
 
 /// The interval at which the container's state is polled.
 const POLL: Duration = Duration::from_millis(100);
@@ -24,10 +26,11 @@ Examples:
   crib debug web -it --image busybox
   crib debug web -it --image crib.local/host --target nginx -- bash
   crib debug web --image busybox -c probe -- wget -O- localhost:8080
+  crib debug web -it --image busybox --profile netadmin
 
 `crib debug` adds an ephemeral container to a pod of `crib run`, as kubectl debug does. The ephemeral container shares the \
 pod's network namespace and, with --target, the process namespace of the target container. The ephemeral container has the \
-capability SYS_PTRACE, as with kubectl's profile `general`, is never restarted, and ends with the pod."))]
+security context of kubectl's profile (with `general`, the capability SYS_PTRACE), is never restarted, and ends with the pod."))]
 pub(crate) struct DebugArgs {
     /// Pod: name (web or shop/web) or id
     pod: String,
@@ -46,6 +49,9 @@ pub(crate) struct DebugArgs {
     /// Name of the container [default: debugger- and five random characters]
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
+    /// Security profile of the container
+    #[arg(long, value_enum, default_value_t)]
+    profile: Profile,
     /// Container of the pod whose process namespace the new container shares
     #[arg(long, value_name = "CONTAINER")]
     target: Option<String>,
@@ -143,13 +149,7 @@ fn container(args: &DebugArgs, name: &str) -> EphemeralContainer {
         stdin_once: (args.interactive && !args.tty).then_some(true),
         tty: args.tty.then_some(true),
         target_container_name: args.target.clone(),
-        security_context: Some(SecurityContext {
-            capabilities: Some(Capabilities {
-                add: Some(vec!["SYS_PTRACE".to_owned()]),
-                ..Capabilities::default()
-            }),
-            ..SecurityContext::default()
-        }),
+        security_context: args.profile.security_context(),
         ..EphemeralContainer::default()
     }
 }
