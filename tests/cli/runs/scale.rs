@@ -73,6 +73,10 @@ async fn object_has_as_many_pods_as_it_is_scaled_to() {
         assert_eq!(out(&place, &["get", "pvc", "-o", &path]).await, expected);
     }
 
+    let of_file = place.crib(&["scale", "-f", &file, "--replicas=1"]).await.exits(1);
+    assert_eq!(of_file.out, "deployment.apps/web scaled\nstatefulset.apps/db scaled\n");
+    let problem = "daemonset.apps/each was not scaled: daemonsets.apps have no subresource scale";
+    assert_eq!(of_file.err, format!("crib: {problem}\n"));
     let every = out(&place, &["scale", "deploy", "--all", "--replicas=2"]).await;
     assert_eq!(every, "deployment.apps/web scaled\n");
     let some = place.crib(&["scale", "deploy/none", "deploy/web", "--replicas=2"]).await.exits(1);

@@ -264,7 +264,8 @@ async fn watch_only_omits_existing_objects() {
 async fn rollout_restart_replaces_the_pods() {
     let place = Place::new();
     let _downs = Downs(&place);
-    start(&place, &["first", "--wait", &place.file("web.yaml", WORKLOADS)]).await;
+    let file = place.file("web.yaml", WORKLOADS);
+    start(&place, &["first", "--wait", &file]).await;
     let uids = || async {
         out(&place, &["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].metadata.uid}"])
             .await
@@ -280,6 +281,11 @@ async fn rollout_restart_replaces_the_pods() {
         if are_new { Ok(()) } else { Err(format!("{before} → {after}")) }
     })
     .await;
+    let deployment = WORKLOADS.split("---\n").next().unwrap();
+    let own = place.file("own.yaml", deployment);
+    let status = out(&place, &["rollout", "status", "-f", &own]).await;
+    assert_eq!(status, "deployment \"web\" successfully rolled out\n");
+    let other = place.file("other.yaml", &deployment.replace("name: web}", "name: other}"));
     let template = "jsonpath={.spec.template.metadata.annotations}";
     let annotations = out(&place, &["get", "deploy", "web", "-o", template]).await;
     assert!(annotations.contains("kubectl.kubernetes.io/restartedAt"), "{annotations}");
@@ -289,6 +295,7 @@ async fn rollout_restart_replaces_the_pods() {
             1,
             "crib: job.batch/migrate was not restarted: restarting is not supported\n",
         ),
+        (&["-f", &other], 1, "crib: deployments.apps \"other\" not found\n"),
         (&["deploy/none"], 1, "crib: deployments.apps \"none\" not found\n"),
         (&["deploy", "-l", "app=none"], 0, "crib: no resources found in default namespace\n"),
         (

@@ -154,6 +154,23 @@ pub(crate) fn names_in_manifests(
     Ok(names)
 }
 
+/// The objects of manifests, and errors for missing ones.
+pub(crate) fn all_in_manifests<'r>(
+    paths: &[PathBuf],
+    runs: &'r [RunObjects],
+    namespace: &str,
+) -> Result<(Vec<Found<'r>>, Vec<CallError>), CallError> {
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for (resource, namespace, name) in names_in_manifests(paths, namespace)? {
+        match named(runs, &resource, &namespace, &name) {
+            Ok(one) => found.push(one),
+            Err(error @ CallError::NoObject { .. }) => missing.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((found, missing))
+}
+
 /// Sends a request to change an object to its run; the result is the reason if the run refuses the change.
 pub(crate) fn request_change(
     all: &[Cri],

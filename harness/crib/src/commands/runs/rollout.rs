@@ -1,10 +1,12 @@
 //! `crib rollout`: replaces the pods of a Deployment, DaemonSet or StatefulSet, and waits until they are replaced.
 
+use std::path::PathBuf;
+
 use crib_base::run_socket::WatchEvent;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::run_objects::{RunEvent, RunWatch, named, with_runs};
+use crate::client::run_objects::{RunEvent, RunWatch, named, names_in_manifests, with_runs};
 use crate::client::{Endpoints, completion};
 use crate::commands::prelude::*;
 use crate::objects::kinds::{RequestedObjects, Resource, requested};
@@ -49,12 +51,20 @@ Examples:
   crib rollout status deploy/web
   crib rollout status statefulset db --timeout 2m
   crib rollout status ds/agent --watch=false
+  crib rollout status -f deployment.yaml
 
 The exit code is 1 if, before the rollout is done, the object is deleted, the object's run ends, or --timeout expires."))]
 pub(crate) struct StatusArgs {
     /// A Deployment, DaemonSet or StatefulSet
-    #[arg(required = true, value_name = "KIND/NAME|KIND NAME", add = completion::kinds_and_objects())]
+    #[arg(
+        required_unless_present = "filename",
+        value_name = "KIND/NAME|KIND NAME",
+        add = completion::kinds_and_objects()
+    )]
     objects: Vec<String>,
+    /// Show the rollouts of the objects of these manifests; repeatable
+    #[arg(long, short = 'f', value_name = "FILE|DIR|-", conflicts_with_all = ["objects"])]
+    filename: Vec<PathBuf>,
     /// Namespace of the object
     #[arg(short, long, default_value = "default")]
     namespace: String,
@@ -89,8 +99,8 @@ async fn show(args: &StatusArgs) -> Result<Exit, CallError> {
     let deadline = args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let all = with_runs(args.connection.open_all())?;
     let mut watch = RunWatch::open(&all).await?;
-    for (resource, name) in objects(args, &watch)? {
-        let rollout = follow(args, &mut watch, &resource, &name);
+    for (resource, namespace, name) in objects(args, &watch)? {
+        let rollout = follow(args, &mut watch, &resource, &namespace, &name);
         match deadline {
             Some(deadline) => timeout_at(deadline, rollout).await.unwrap_or_else(|_| {
                 Err(CallError::Unmet("timed out waiting for the condition".to_owned()))
@@ -101,10 +111,20 @@ async fn show(args: &StatusArgs) -> Result<Exit, CallError> {
     Ok(Exit::Success)
 }
 
-fn objects(args: &StatusArgs, watch: &RunWatch) -> Result<Vec<(Resource, String)>, CallError> {
+/// The kinds, namespaces and names of the objects.
+fn objects(
+    args: &StatusArgs,
+    watch: &RunWatch,
+) -> Result<Vec<(Resource, String, String)>, CallError> {
+    if !args.filename.is_empty() {
+        return names_in_manifests(&args.filename, &args.namespace);
+    }
     let objects: Vec<&Value> = watch.runs().iter().flat_map(|run| &run.objects).collect();
     match requested(&args.objects, &objects).map_err(CallError::Usage)? {
-        RequestedObjects::Named(names) => Ok(names),
+        RequestedObjects::Named(names) => {
+            let names = names.into_iter();
+            Ok(names.map(|(kind, name)| (kind, args.namespace.clone(), name)).collect())
+        }
         RequestedObjects::Lists(_) => {
             let problem = "resource(s) were provided, but no name was specified: name one, such as deploy/web";
             Err(CallError::Usage(problem.to_owned()))
@@ -117,9 +137,10 @@ async fn follow(
     args: &StatusArgs,
     watch: &mut RunWatch,
     resource: &Resource,
+    namespace: &str,
     name: &str,
 ) -> Result<(), CallError> {
-    let found = named(watch.runs(), resource, &args.namespace, name)?;
+    let found = named(watch.runs(), resource, namespace, name)?;
     let own_run = watch.runs().iter().position(|run| std::ptr::eq(run, found.run));
     let mut progress = status::of(resource, found.object).map_err(CallError::Unmet)?;
     loop {
@@ -131,7 +152,7 @@ async fn follow(
             let is_it = |object: &Value| {
                 resource.has(object)
                     && metadata(object, "name") == name
-                    && metadata(object, "namespace") == args.namespace
+                    && metadata(object, "namespace") == namespace
             };
             let of_own = |run: usize| Some(run) == own_run;
             match watch.next().await? {

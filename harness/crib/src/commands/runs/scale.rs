@@ -1,11 +1,13 @@
 //! `crib scale`: sets the number of pods of a Deployment or similar object, as `kubectl scale` does.
 
+use std::path::PathBuf;
+
 use crib_base::report::print_error;
 use crib_base::run_socket::{Request, Scale};
 use serde_json::Value;
 
 use crate::client::run_objects::{
-    Found, RunObjects, named, of_kind, request_change, runs, with_runs,
+    Found, RunObjects, all_in_manifests, named, of_kind, request_change, runs, with_runs,
 };
 use crate::client::{Endpoints, completion};
 use crate::commands::prelude::*;
@@ -21,13 +23,21 @@ Examples:
   crib scale statefulset db --replicas 1
   crib scale deploy/web deploy/api --current-replicas 1 --replicas 2
   crib scale deploy,sts --all --replicas 0
+  crib scale -f deployment.yaml --replicas 2
 
 The new number of pods applies until `crib run --watch` applies a changed manifest of the object. The exit code is 1 if an \
 object was not scaled."))]
 pub(crate) struct ScaleArgs {
     /// A Deployment, StatefulSet, ReplicaSet or ReplicationController; with -l or --all, kinds only: `deploy,sts`
-    #[arg(required = true, value_name = "KIND/NAME|KIND NAME", add = completion::kinds_and_objects())]
+    #[arg(
+        required_unless_present = "filename",
+        value_name = "KIND/NAME|KIND NAME",
+        add = completion::kinds_and_objects()
+    )]
     objects: Vec<String>,
+    /// Scale the objects of these manifests; repeatable
+    #[arg(long, short = 'f', value_name = "FILE|DIR|-", conflicts_with_all = ["objects", "all", "selector"])]
+    filename: Vec<PathBuf>,
     /// New number of pods
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..))]
     replicas: i32,
@@ -76,6 +86,9 @@ fn objects<'r>(
     args: &ScaleArgs,
     runs: &'r [RunObjects],
 ) -> Result<(Vec<Found<'r>>, Vec<CallError>), CallError> {
+    if !args.filename.is_empty() {
+        return all_in_manifests(&args.filename, runs, &args.namespace);
+    }
     let usage = |problem: &str| Err(CallError::Usage(problem.to_owned()));
     let all: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
     let selects = args.all || args.selector.is_some();

@@ -1,11 +1,13 @@
 //! `crib rollout restart`: replaces the pods of workloads, as `kubectl rollout restart` does.
 
+use std::path::PathBuf;
+
 use crib_base::report::print_error;
 use crib_base::run_socket::{Request, Restart};
 use serde_json::Value;
 
 use crate::client::run_objects::{
-    Found, RunObjects, named, of_kind, request_change, runs, with_runs,
+    Found, RunObjects, all_in_manifests, named, of_kind, request_change, runs, with_runs,
 };
 use crate::client::{Endpoints, completion};
 use crate::commands::prelude::*;
@@ -20,13 +22,21 @@ Examples:
   crib rollout restart deploy/web
   crib rollout restart statefulset db
   crib rollout restart deploy,ds -l app=web
+  crib rollout restart -f deployment.yaml
 
 Sets the annotation kubectl.kubernetes.io/restartedAt of the pod template, so that the pods are replaced as after a change \
 of the manifest. Exits with code 1 if an object was not restarted."))]
 pub(crate) struct RestartArgs {
     /// Deployments, DaemonSets or StatefulSets; kinds without names mean all of their objects
-    #[arg(required = true, value_name = "KIND/NAME|KIND", add = completion::kinds_and_objects())]
+    #[arg(
+        required_unless_present = "filename",
+        value_name = "KIND/NAME|KIND",
+        add = completion::kinds_and_objects()
+    )]
     objects: Vec<String>,
+    /// Restart the objects of these manifests; repeatable
+    #[arg(long, short = 'f', value_name = "FILE|DIR|-", conflicts_with_all = ["objects", "selector"])]
+    filename: Vec<PathBuf>,
     /// Filter by labels: `app=web,tier!=db`, `app in (web, api)`, `app`, `!app`
     #[arg(short = 'l', long)]
     selector: Option<Labels>,
@@ -76,6 +86,9 @@ fn objects<'r>(
     args: &RestartArgs,
     runs: &'r [RunObjects],
 ) -> Result<(Vec<Found<'r>>, Vec<CallError>), CallError> {
+    if !args.filename.is_empty() {
+        return all_in_manifests(&args.filename, runs, &args.namespace);
+    }
     let all: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     match requested(&args.objects, &all).map_err(CallError::Usage)? {
