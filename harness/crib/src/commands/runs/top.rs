@@ -22,6 +22,7 @@ Examples:
   crib top pod
   crib top pod -A --sort-by memory
   crib top pod web --containers
+  crib top pod -l app=web --sum
 
 CPU usage is in millicores, measured over one second; memory is the working set. The usage of a pod is the sum over its \
 running containers."))]
@@ -46,6 +47,9 @@ pub(crate) struct TopArgs {
     /// Sort by CPU or memory usage, highest first
     #[arg(long, value_enum)]
     sort_by: Option<SortBy>,
+    /// Show the sum of the usage below the pods
+    #[arg(long)]
+    sum: bool,
     /// Omit the headings
     #[arg(long)]
     no_headers: bool,
@@ -230,6 +234,7 @@ fn table(args: &TopArgs, mut pods: Vec<PodUsage>) -> Result<(), CallError> {
         true => Columns::without_headings(headings.len()),
         false => Columns::new(&headings),
     };
+    let sum = sum(&pods);
     for mut pod in pods {
         compact::sort_by(&mut pod.containers, |one, other| compare(one, other, args.sort_by));
         let rows = match args.containers {
@@ -240,12 +245,34 @@ fn table(args: &TopArgs, mut pods: Vec<PodUsage>) -> Result<(), CallError> {
             let mut cells = Vec::new();
             cells.extend(args.all_namespaces.then(|| pod.namespace.clone()));
             cells.extend(args.containers.then(|| pod.pod.name.clone()));
-            let memory = format!("{}Mi", row.memory / MEBIBYTE);
-            cells.extend([row.name, format!("{}m", row.cpu), memory]);
+            cells.extend(usage_cells(row));
             columns.row(cells);
         }
     }
+    if args.sum {
+        let empty = vec![String::new(); headings.len() - USAGE_COLUMNS];
+        columns.row(empty.iter().cloned().chain(std::iter::repeat_n("_".repeat(8), USAGE_COLUMNS)));
+        let [_, cpu, memory] = usage_cells(sum);
+        columns.row(empty.into_iter().chain([cpu, memory]));
+    }
     columns.print()
+}
+
+/// The columns CPU and MEMORY.
+const USAGE_COLUMNS: usize = 2;
+
+/// The last cells of a row.
+fn usage_cells(usage: Usage) -> [String; 3] {
+    [usage.name, format!("{}m", usage.cpu), format!("{}Mi", usage.memory / MEBIBYTE)]
+}
+
+/// The usage of all pods together, without a name.
+fn sum(pods: &[PodUsage]) -> Usage {
+    pods.iter().fold(Usage::default(), |sum, PodUsage { pod, .. }| Usage {
+        cpu: sum.cpu + pod.cpu,
+        memory: sum.memory + pod.memory,
+        ..sum
+    })
 }
 
 #[cfg(test)]
@@ -287,6 +314,7 @@ mod tests {
         shown.sort_unstable();
         // A container that has just started has no CPU usage yet.
         assert_eq!(shown, [("db", 0, 30), ("web", 101 + 201, 30)]);
+        assert_eq!(sum(&found), Usage { name: String::new(), cpu: 302, memory: 60 });
     }
 
     #[rstest]
