@@ -177,6 +177,13 @@ shop cart 2/2 Running 0 AGE
         all.extend(args);
         assert_eq!(table(&out(&place, &all).await), expected, "{args:?}");
     }
+    let template = place.file("template", "{.data.color}\n");
+    let format = format!("jsonpath-file={template}");
+    assert_eq!(out(&place, &["get", "cm", "settings", "-o", &format]).await, "red\n");
+    let columns = place.file("columns", "NAME COLOR\n.metadata.name .data.color\n");
+    let format = format!("custom-columns-file={columns}");
+    let shown = out(&place, &["get", "cm", "settings", "-o", &format]).await;
+    assert_eq!(table(&shown), "NAME COLOR\nsettings red\n");
     let of_file = out(&place, &["get", "-f", &file, "-o", "name"]).await;
     let names = "pod/bad\npod/cart\ndeployment.apps/web\njob.batch/migrate\nservice/web\nconfigmap/settings\n";
     assert_eq!(of_file, names);
@@ -256,6 +263,7 @@ async fn refused(place: &Place) {
         ("-o", "jsonpath={.a.length()}", "is not supported"),
         ("-o", "table", "expected wide, name, json, yaml"),
         ("-o", "go-template", "--template <TEMPLATE>"),
+        ("-o", "jsonpath-file=/none", "failed to read the template /none: No such file"),
         ("-l", "a=b=c", "expected ',' or the end"),
         ("--field-selector", "a", "is not FIELD=VALUE"),
     ] {

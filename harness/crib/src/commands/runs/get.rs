@@ -81,8 +81,9 @@ pub(crate) struct GetArgs {
     #[arg(long)]
     field_selector: Option<Fields>,
     /// Output format: wide, name, json, yaml, jsonpath=TEMPLATE, jsonpath-as-json=TEMPLATE, go-template=TEMPLATE or
-    /// custom-columns=HEADING:PATH,...
-    #[arg(short, long, value_name = "FORMAT")]
+    /// custom-columns=HEADING:PATH,...; with the template in a file: jsonpath-file=FILE, go-template-file=FILE or
+    /// custom-columns-file=FILE
+    #[arg(short, long, value_name = "FORMAT", value_parser = output_format)]
     output: Option<OutputFormat>,
     /// Go template for -o go-template, which --template makes the default format
     #[arg(long, value_name = "TEMPLATE", required_if_eq_any = [("output", "go-template"), ("output", "template")])]
@@ -114,6 +115,19 @@ impl GetArgs {
             }
             (output, _) => output.clone(),
         }
+    }
+}
+
+/// Parses a format, and reads its template if it is in a file.
+fn output_format(text: &str) -> Result<OutputFormat, String> {
+    match text.split_once('=') {
+        Some((name, path)) if OutputFormat::OF_FILES.contains(&name) => {
+            let template = std::fs::read_to_string(path);
+            let template =
+                template.map_err(|error| format!("failed to read the template {path}: {error}"))?;
+            OutputFormat::of_file(name, &template)
+        }
+        Some(_) | None => text.parse(),
     }
 }
 

@@ -25,6 +25,25 @@ impl CustomColumns {
         self.0.iter().map(|column| column.heading.as_str()).collect()
     }
 
+    /// The columns of a file: a line of headings, and a line of paths.
+    pub(super) fn of_file(text: &str) -> Result<Self, String> {
+        let missing =
+            || "custom-columns-file needs a line of headings and a line of paths".to_owned();
+        let mut lines = text.lines();
+        let headings: Vec<&str> = lines.next().ok_or_else(missing)?.split_whitespace().collect();
+        let paths: Vec<&str> = lines.next().ok_or_else(missing)?.split_whitespace().collect();
+        if headings.len() != paths.len() {
+            let (headings, paths) = (headings.len(), paths.len());
+            return Err(format!(
+                "number of headers ({headings}) and field specifications ({paths}) don't match"
+            ));
+        }
+        let column = |(heading, path): (&str, &str)| -> Result<CustomColumn, String> {
+            Ok(CustomColumn { heading: heading.to_owned(), path: Path::relaxed(path)? })
+        };
+        headings.into_iter().zip(paths).map(column).collect::<Result<_, _>>().map(Self)
+    }
+
     /// The cells of an object; a missing field is `<none>`.
     pub(super) fn cells(&self, object: &Value) -> Result<Vec<String>, String> {
         let cell = |column: &CustomColumn| {
@@ -143,6 +162,15 @@ mod tests {
     #[case("A:.a b", "' ' is not supported here in \".a b\"")]
     fn invalid_columns_are_refused(#[case] columns: &str, #[case] expected: &str) {
         assert_eq!(columns.parse::<CustomColumns>().unwrap_err(), expected);
+    }
+
+    #[rstest]
+    #[case("NAME  IMAGES\n.metadata.name\t{.i}\n", Ok("NAME:.metadata.name,IMAGES:.i"))]
+    #[case("NAME", Err("custom-columns-file needs a line of headings and a line of paths"))]
+    #[case("A B\n.a", Err("number of headers (2) and field specifications (1) don't match"))]
+    fn columns_are_read_from_a_file(#[case] text: &str, #[case] same: Result<&str, &str>) {
+        let same = same.map(|columns| columns.parse::<CustomColumns>().unwrap());
+        assert_eq!(CustomColumns::of_file(text), same.map_err(str::to_owned));
     }
 
     #[rstest]

@@ -26,6 +26,25 @@ pub(super) enum OutputFormat {
     GoTemplate(Option<Template>),
 }
 
+impl OutputFormat {
+    /// The names of the formats whose templates are in files.
+    pub(super) const OF_FILES: [&str; 4] =
+        ["jsonpath-file", "go-template-file", "templatefile", "custom-columns-file"];
+
+    /// The format with this name, and with the template in a file.
+    pub(super) fn of_file(name: &str, template: &str) -> Result<Self, String> {
+        match name {
+            "jsonpath-file" => template.parse().map(Self::JsonPath),
+            "go-template-file" | "templatefile" => {
+                let template = template.parse::<Template>().map_err(|error| error.to_string());
+                template.map(|template| Self::GoTemplate(Some(template)))
+            }
+            "custom-columns-file" => CustomColumns::of_file(template).map(Self::CustomColumns),
+            _ => Err(EXPECTED.to_owned()),
+        }
+    }
+}
+
 impl FromStr for OutputFormat {
     type Err = String;
 
@@ -81,6 +100,17 @@ mod tests {
     #[case("go-template")]
     fn formats_of_kubectl_are_read(#[case] text: &str) {
         text.parse::<OutputFormat>().unwrap();
+    }
+
+    #[rstest]
+    #[case("jsonpath-file", "{.metadata.name}\n")]
+    #[case("go-template-file", "{{.metadata.name}}")]
+    #[case("templatefile", "{{.metadata.name}}")]
+    #[case("custom-columns-file", "NAME\n.metadata.name")]
+    fn templates_in_files_are_read(#[case] name: &str, #[case] template: &str) {
+        OutputFormat::of_file(name, template).unwrap();
+        assert!(OutputFormat::OF_FILES.contains(&name));
+        assert_eq!(OutputFormat::of_file("file", template).unwrap_err(), EXPECTED);
     }
 
     #[rstest]
