@@ -221,6 +221,11 @@ async fn refused(place: &Place) {
         (&["pods", "-n", "none"], 0, "crib: no resources found in none namespace\n"),
         (&["pods", "-A", "-l", "app=none"], 0, "crib: no resources found\n"),
         (&["ing,sc"], 0, "crib: no resources found in default namespace\n"),
+        (
+            &["pods", "--output-watch-events"],
+            2,
+            "crib: --output-watch-events option can only be used with --watch or --watch-only\n",
+        ),
         (&["ev", "-w"], 2, "crib: events cannot be watched: leave out --watch\n"),
         (
             &["pods", "--sort-by", ".metadata.none"],

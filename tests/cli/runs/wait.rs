@@ -201,7 +201,15 @@ async fn get_watch_prints_a_row_for_each_change_until_the_run_ends() {
         "custom-columns=NAME:.metadata.name,READY:.status.conditions[?(@.type==\"Ready\")].status",
     ]);
     columns.line_with("late   False").await;
+    let mut typed = place.start(&["get", "pods", "-w", "--output-watch-events"]);
+    typed.line_with("ADDED").await;
+    let path = "jsonpath={.type} {.object.metadata.name}{\"\\n\"}";
+    let mut events = place.start(&["get", "pods", "-w", "--output-watch-events", "-o", path]);
+    events.line_with("ADDED late").await;
     make_ready(&place).await;
+    let ready = typed.line_with("1/1").await;
+    assert!(ready.starts_with("MODIFIED   late   1/1"), "{ready}");
+    events.line_with("MODIFIED late").await;
     let ready = rows.line_with("1/1").await;
     assert_eq!(
         ready.split_whitespace().take(4).collect::<Vec<_>>(),
@@ -218,6 +226,9 @@ async fn get_watch_prints_a_row_for_each_change_until_the_run_ends() {
     let ended = documents.end().await.exits(0);
     assert!(ended.out.lines().filter(|line| *line == "---").count() > 0, "{}", ended.out);
     columns.end().await.exits(0).out_has("NAME   READY\n");
+    let ended = typed.end().await.exits(0);
+    assert!(ended.out.starts_with("EVENT      NAME   READY"), "{}", ended.out);
+    events.end().await.exits(0);
 }
 
 #[tokio::test]

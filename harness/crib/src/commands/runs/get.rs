@@ -102,6 +102,9 @@ pub(crate) struct GetArgs {
     /// Show only changes, without the current objects
     #[arg(long)]
     watch_only: bool,
+    /// With --watch or --watch-only, show the types of changes; current objects are ADDED
+    #[arg(long)]
+    output_watch_events: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
 }
@@ -146,6 +149,10 @@ pub(crate) async fn run(args: &GetArgs) -> Result<Exit, CallError> {
     let all = with_runs(args.connection.open_all())?;
     if args.watch || args.watch_only {
         return watch::run(args, RunWatch::open(&all).await?).await;
+    }
+    if args.output_watch_events {
+        let problem = "--output-watch-events option can only be used with --watch or --watch-only";
+        return Err(CallError::Usage(problem.to_owned()));
     }
     let mut runs = runs(&all)?;
     if !args.filename.is_empty() {

@@ -1,7 +1,9 @@
 //! `crib get --watch`: the objects of one kind, then a row or a document for each change.
 
+use std::borrow::Cow;
+
 use crib_base::run_socket::WatchEvent;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::table::{GrowingTable, Layout};
 use super::{GetArgs, OutputFormat, is_selected, list, write_json};
@@ -64,63 +66,74 @@ async fn show(args: &GetArgs, mut watch: RunWatch) -> Result<Exit, CallError> {
         None => list(args, watch.runs(), &resource),
     };
     if !args.watch_only {
-        rows.print(&found)?;
+        rows.print(&found, "ADDED")?;
     }
     while let Some(next) = watch.next().await? {
         let RunEvent::Change(index, event) = next else { continue };
-        let (WatchEvent::Added(object)
-        | WatchEvent::Modified(object)
-        | WatchEvent::Deleted(object)) = &event
-        else {
-            continue;
+        let (change, object) = match &event {
+            WatchEvent::Added(object) => ("ADDED", object),
+            WatchEvent::Modified(object) => ("MODIFIED", object),
+            WatchEvent::Deleted(object) => ("DELETED", object),
+            WatchEvent::Bookmark | WatchEvent::Error(_) => continue,
         };
         let matches = resource.has(object)
             && is_selected(args, &resource, object)
             && name.as_ref().is_none_or(|name| name == metadata(object, "name"));
         if matches && let Some(run) = watch.runs().get(index) {
-            rows.print(&[Found { resource: resource.clone(), object, run }])?;
+            rows.print(&[Found { resource: resource.clone(), object, run }], change)?;
         }
     }
     Ok(Exit::Success)
 }
 
 impl Rows<'_> {
-    fn print(&mut self, found: &[Found<'_>]) -> Result<(), CallError> {
+    /// Prints objects after a change of this type.
+    fn print(&mut self, found: &[Found<'_>], change: &str) -> Result<(), CallError> {
+        let with_type = self.args.output_watch_events;
+        let typed = |first: &str, cells: Vec<String>| -> Vec<String> {
+            with_type.then(|| first.to_owned()).into_iter().chain(cells).collect()
+        };
         let mut rows = Vec::new();
         let with_headings = self.is_first && !self.args.table.no_headers && !found.is_empty();
         let format = self.args.format();
         for found in found {
+            let document = match with_type {
+                true => Cow::Owned(json!({"type": change, "object": found.object})),
+                false => Cow::Borrowed(found.object),
+            };
             match &format {
                 None | Some(OutputFormat::Wide) => {
-                    rows.extend(
-                        with_headings.then(|| self.layout.headings()).filter(|_| rows.is_empty()),
-                    );
-                    rows.push(self.layout.cells(self.resource, found.object, &found.run.name));
+                    if with_headings && rows.is_empty() {
+                        rows.push(typed("EVENT", self.layout.headings()));
+                    }
+                    let cells = self.layout.cells(self.resource, found.object, &found.run.name);
+                    // The types are equally wide, so that the first rows do not change the table's layout.
+                    rows.push(typed(&format!("{change:<8}"), cells));
                 }
                 Some(OutputFormat::CustomColumns(columns)) => {
                     if with_headings && rows.is_empty() {
                         rows.push(columns.headings().into_iter().map(str::to_owned).collect());
                     }
-                    rows.push(columns.cells(found.object).map_err(TemplateError::Execute)?);
+                    rows.push(columns.cells(&document).map_err(TemplateError::Execute)?);
                 }
-                Some(OutputFormat::Json) => print_object_json(found.object)?,
+                Some(OutputFormat::Json) => print_object_json(&document)?,
                 Some(OutputFormat::Yaml) => {
                     if !self.is_first {
                         print("---")?;
                     }
-                    print_value(found.object, Document::Yaml)?;
+                    print_value(&document, Document::Yaml)?;
                 }
                 Some(OutputFormat::Name) => {
                     print(&self.resource.named(metadata(found.object, "name")))?;
                 }
                 Some(OutputFormat::JsonPath(template)) => {
-                    let text = template.fill(found.object).map_err(TemplateError::Execute)?;
+                    let text = template.fill(&document).map_err(TemplateError::Execute)?;
                     write_text(&text)?;
                 }
-                Some(OutputFormat::JsonPathAsJson(template)) => write_json(template, found.object)?,
+                Some(OutputFormat::JsonPathAsJson(template)) => write_json(template, &document)?,
                 Some(OutputFormat::GoTemplate(template)) => {
                     if let Some(template) = template {
-                        write_text(&template.fill_object(found.object)?)?;
+                        write_text(&template.fill_object(&document)?)?;
                     }
                 }
             }
