@@ -265,6 +265,12 @@ async fn watch_only_omits_existing_objects() {
     ] {
         assert_eq!(place.crib(&[&["get"], args].concat()).await.exits(2).err, expected);
     }
+    let mut sorted =
+        place.start(&["get", "pods", "-w", "-o", "name", "--sort-by", "{.metadata.name}"]);
+    sorted.line_with("pod/").await;
+    let warning = "--watch requested, --sort-by will be ignored for watch events received";
+    sorted.err_line_with(warning).await;
+    sorted.interrupt().await.exits(130);
     let missing = place.crib(&["get", "pod/none", "-w"]).await.exits(1);
     assert_eq!(missing.err, "crib: pods \"none\" not found\n");
     out(&place, &["down", "first"]).await;

@@ -6,7 +6,7 @@ use crib_base::run_socket::WatchEvent;
 use serde_json::{Value, json};
 
 use super::table::{GrowingTable, Layout};
-use super::{GetArgs, OutputFormat, is_selected, list, write_json};
+use super::{GetArgs, OutputFormat, is_selected, list, sorted, write_json};
 use crate::client::output::{Document, print, print_object_json, print_value, write_text};
 use crate::client::run_objects::{Found, RunEvent, RunWatch, named};
 use crate::client::{CallError, until_signal};
@@ -51,7 +51,12 @@ async fn show(args: &GetArgs, mut watch: RunWatch) -> Result<Exit, CallError> {
         return Err(CallError::Usage(problem.to_owned()));
     }
     if args.sort_by.is_some() {
-        print_stderr("warning: --watch requested, --sort-by will be ignored");
+        print_stderr(match args.watch_only {
+            true => "warning: --watch-only requested, --sort-by will be ignored",
+            false => {
+                "warning: --watch requested, --sort-by will be ignored for watch events received"
+            }
+        });
     }
     let wide = matches!(args.format(), Some(OutputFormat::Wide));
     let several_runs = watch.runs().len() > 1;
@@ -66,7 +71,7 @@ async fn show(args: &GetArgs, mut watch: RunWatch) -> Result<Exit, CallError> {
         None => list(args, watch.runs(), &resource),
     };
     if !args.watch_only {
-        rows.print(&found, "ADDED")?;
+        rows.print(&sorted(args, found)?, "ADDED")?;
     }
     while let Some(next) = watch.next().await? {
         let RunEvent::Change(index, event) = next else { continue };
