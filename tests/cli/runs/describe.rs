@@ -49,6 +49,8 @@ async fn pod_of_run_is_described_with_its_events() {
             assert!(text.lines().any(|seen| seen == line), "{line}: {text}");
         }
     }
+    let of_file = out(&place, &["describe", "-f", &file]).await;
+    assert!(of_file.starts_with("Name:             web\nNamespace:        shop\n"), "{of_file}");
     // By its id, too.
     let id = out(&place, &["pods", "-q"]).await;
     let text = out(&place, &["describe", id.trim()]).await;

@@ -1,5 +1,7 @@
 //! `crib describe`: pods with their containers, conditions, volumes and events, as `kubectl describe pod` shows them.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use cri::v1;
 use crib_base::exit::Exit;
@@ -11,6 +13,7 @@ use serde::Serialize;
 
 use crate::client::find::in_runs::{ObjectName, with_labels};
 use crate::client::output::{Document, print, print_value};
+use crate::client::run_objects::names_in_manifests;
 use crate::client::status::escaped;
 use crate::client::{CallError, Connection, Cri, completion, each, find, with_codes};
 use crate::objects::kinds;
@@ -37,6 +40,7 @@ Examples:
   crib describe pods -A
   crib describe deploy/web
   crib describe -l app=web
+  crib describe -f pod.yaml
   crib describe web -o json | jq '.pods[].events'
 
 If no pod has the name NAME, `crib describe pod NAME` describes the pods of `crib run` whose names begin with NAME.
@@ -45,8 +49,20 @@ The agent of a `crib run` describes the run's pods; the runtime describes all ot
 pub(crate) struct DescribeArgs {
     /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes; or objects that have pods: deploy/web, job/migrate, svc/web; or a
     /// kind followed by names: `pod web`; or all pods of the namespace: `pods`
-    #[arg(required_unless_present = "selector", value_name = "POD", add = completion::pods())]
+    #[arg(
+        required_unless_present_any = ["selector", "filename"],
+        value_name = "POD",
+        add = completion::pods()
+    )]
     pods: Vec<String>,
+    /// Describe the pods of these manifests, and those of their workloads; repeatable
+    #[arg(
+        long,
+        short = 'f',
+        value_name = "FILE|DIR|-",
+        conflicts_with_all = ["pods", "selector", "all_namespaces"]
+    )]
+    filename: Vec<PathBuf>,
     /// Select pods of `crib run` by labels: `app=web,tier!=db`
     #[arg(short = 'l', long)]
     selector: Option<Labels>,
@@ -120,6 +136,7 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
             let problem = "a resource cannot be retrieved by name across all namespaces";
             return Err(CallError::Usage(problem.to_owned()));
         }
+        (None, Requested::Named(_)) if !args.filename.is_empty() => (None, in_manifests(args)?),
         (labels, Requested::Named(names)) => (labels, names),
     };
     let mut described = All::default();
@@ -169,6 +186,21 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
         Form::Yaml => print_value(&document(&described)?, Document::Yaml)?,
     }
     exit
+}
+
+/// The names of the pods and workloads in the manifests.
+fn in_manifests(args: &DescribeArgs) -> Result<Vec<String>, CallError> {
+    let namespace = args.namespace.as_deref().unwrap_or("default");
+    let all = names_in_manifests(&args.filename, namespace)?.into_iter();
+    let names = all.filter(|(kind, ..)| kind.has_pods()).map(|(kind, namespace, name)| {
+        let kind = kind.singular();
+        format!("{kind}/{namespace}/{name}")
+    });
+    let names: Vec<String> = names.collect();
+    match names.as_slice() {
+        [] => Err(CallError::Usage("the manifests contain no pods or workloads".to_owned())),
+        _ => Ok(names),
+    }
 }
 
 /// What the arguments name.
