@@ -101,10 +101,9 @@ async fn logs_take_objects_labels_and_default_containers() {
     assert_eq!(out(&place, &inline).await, "from main\n");
     let too_many = ["logs", "-f", "-l", "app=web", "--max-log-requests=1"];
     let ended = place.crib(&too_many).await.exits(2);
-    assert_eq!(
-        ended.err,
-        format!("{NOTE}{NOTE}crib: cannot follow 2 logs: --max-log-requests is 1\n")
-    );
+    let problem = "you are attempting to follow 2 log streams, but maximum allowed concurrency is 1, \
+                   use --max-log-requests to increase the limit";
+    assert_eq!(ended.err, format!("{NOTE}{NOTE}crib: {problem}\n"));
     let ignored = place.crib(&["logs", "-p", "annotated", "--ignore-errors"]).await.exits(0);
     ignored.err_has("not found");
     let of_pods = out(&place, &["logs", "deploy/web", "--all-pods", "-c", "side"]).await;

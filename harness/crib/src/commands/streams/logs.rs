@@ -153,7 +153,10 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
         && containers.len() > max.max(1)
     {
         let count = containers.len();
-        let problem = format!("cannot follow {count} logs: --max-log-requests is {max}");
+        let problem = format!(
+            "you are attempting to follow {count} log streams, but maximum allowed concurrency is {max}, use --max-log-requests \
+             to increase the limit"
+        );
         return Err(CallError::Usage(problem));
     }
     if let ([_], false) = (containers.as_slice(), args.ignore_errors) {
