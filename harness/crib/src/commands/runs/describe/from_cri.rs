@@ -139,6 +139,7 @@ fn sorted(map: &HashMap<String, String>) -> Option<BTreeMap<String, String>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::events::Events;
     use super::super::pod::lines;
     use super::*;
 
@@ -205,7 +206,7 @@ Containers:
     Mounts:
       /in from /out (ro)
 Events:  <unknown: only the agent of `crib run` keeps events>";
-        assert_eq!(lines(&pod(sandbox, all), None, now).join("\n"), expected);
+        assert_eq!(lines(&pod(sandbox, all), Events::Unknown, now).join("\n"), expected);
     }
 
     #[test]
