@@ -177,8 +177,9 @@ impl Trace {
 Examples:
   crib proxy record session.jsonl --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock
 
-When a call ends, the proxy writes the call to FILE as a line of JSON, with times in seconds and without secrets. When the \
-proxy is ready, it prints `listening on unix://PATH`, and then records until it receives a signal. Exit codes:
+When a call ends, the proxy writes the call to FILE as a line of JSON, with times in seconds and without the credentials of \
+registries. Environment variables and commands are recorded: FILE may contain secrets. When the proxy is ready, it prints \
+`listening on unix://PATH`, and then records until it receives a signal. Exit codes:
     0  a signal ended the proxy
     1  a socket cannot be created, the recording cannot be written, or --lint found a mistake
     2  bad usage, or a rule is invalid")]
