@@ -34,8 +34,10 @@ fn challenges() -> Vec<Vec<u8>> {
 
 /// A registry's message fits into one log line.
 fn error(data: &[u8]) {
-    let said = explanation(data);
-    assert!(said.chars().count() <= 200 && !said.contains(char::is_control), "{said:?}");
+    for own in [true, false] {
+        let said = explanation(data, own);
+        assert!(said.chars().count() <= 200 && !said.contains(char::is_control), "{said:?}");
+    }
 }
 
 fn errors() -> Vec<Vec<u8>> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fetch::{FetchError, Response};
+use fetch::{FetchError, Response, Url};
 use http::StatusCode;
 use http::header::RETRY_AFTER;
 
@@ -41,8 +41,15 @@ impl Peer {
         let status = response.status;
         let after = response.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let after = after.and_then(|value| retry::retry_after(value, jiff::Timestamp::now()));
+        let own = self.is_at(&response.url);
         let text = self.read(response, LONGEST_TEXT, doing).await.unwrap_or_default();
-        self.judge(status, explanation(&text), after, doing, what)
+        self.judge(status, explanation(&text, own), after, doing, what)
+    }
+
+    /// Whether the registry itself serves `url`, and not a host that it names as token server or in a redirect.
+    fn is_at(&self, url: &Url) -> bool {
+        let own = Url::of_server(&format!("{}://{}/", self.scheme(), self.endpoint.host));
+        own.is_some_and(|own| own.origin() == url.origin())
     }
 
     pub(super) fn judge(
@@ -131,10 +138,15 @@ fn named(repository: &str, what: &str) -> String {
     format!("{repository}{separator}{what}")
 }
 
-/// The human-readable message in the body of an error response.
-pub(super) fn explanation(body: &[u8]) -> String {
+/// The human-readable message in the body of an error response. The response is the registry's `own`, or of any host that the
+/// registry named: the author of a pod might choose both to read what a server on this machine's network answers, so only the
+/// messages of registries and token servers are taken from other hosts.
+pub(super) fn explanation(body: &[u8], own: bool) -> String {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let Some(document) = parsed else {
+        if !own {
+            return String::new();
+        }
         return match std::str::from_utf8(body) {
             // An HTML page is of no use in a message.
             Ok(text) if !text.contains('<') => shortened(text),
@@ -158,4 +170,29 @@ fn shortened(text: &str) -> String {
     let line: String =
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
     line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const OF_REGISTRY: &str = r#"{"errors":[{"code":"DENIED","message":"not allowed"}]}"#;
+
+    #[rstest]
+    #[case::own_text("try again\n", true, "try again")]
+    #[case::own_page("<html>no</html>", true, "")]
+    #[case::own_document(OF_REGISTRY, true, "not allowed")]
+    #[case::document_of_another_host(OF_REGISTRY, false, "not allowed")]
+    #[case::token_server(r#"{"details":"incorrect password"}"#, false, "incorrect password")]
+    #[case::text_of_another_host("key of the machine: 123", false, "")]
+    #[case::document_of_another_server(r#"{"message":"key: 123"}"#, false, "")]
+    fn only_errors_of_registries_are_read_from_other_hosts(
+        #[case] body: &str,
+        #[case] own: bool,
+        #[case] want: &str,
+    ) {
+        assert_eq!(explanation(body.as_bytes(), own), want);
+    }
 }

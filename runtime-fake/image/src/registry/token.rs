@@ -133,7 +133,11 @@ impl Tokens<'_> {
         }
         let bytes = self.peer.read(response, LONGEST, DOING).await?;
         let answer: Answer = serde_json::from_slice(&bytes).map_err(|error| {
-            self.unusable(format!("its token server returned invalid JSON: {error}"))
+            // The parser's message may contain values of the document.
+            let (line, column) = (error.line(), error.column());
+            self.unusable(format!(
+                "its token server returned an invalid document (line {line}, column {column})"
+            ))
         })?;
         let token = [answer.token, answer.access_token].into_iter().find(|token| !token.is_empty());
         // The token must be valid in a header.
