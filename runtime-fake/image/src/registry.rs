@@ -102,8 +102,8 @@ impl Puller {
     }
 
     /// Ensures that the image is present under this name. Dropping the future cancels the pull; a download continues only if
-    /// another pull needs it. With `only`, no other endpoint is used. If the pull is for a `pod`, it counts against the pod's
-    /// share of all pulls.
+    /// another pull needs it. With `only`, no other endpoint is used. The pull counts against the registry's share of all pulls
+    /// and, if it is for a `pod`, against the pod's share.
     pub async fn pull(
         &self,
         reference: &Reference,
@@ -115,7 +115,8 @@ impl Puller {
         let cancelled = self.stopping.child_token();
         let _guard: DropGuard = cancelled.clone().drop_guard();
         let pulling = async {
-            let _permit = self.limiter.acquire(pod).await;
+            let (registry, _) = reference.repository.split_once('/').unwrap_or_default();
+            let _permit = self.limiter.acquire(pod, registry).await;
             let places = only.map_or_else(
                 || endpoints(&self.transport.settings, reference),
                 |place| vec![place],

@@ -147,7 +147,7 @@ fn pull(error: &PullError) -> Code {
         PullError::Unauthenticated { .. } => Code::Unauthenticated,
         PullError::Denied { .. } => Code::PermissionDenied,
         PullError::NotFound { .. } => Code::NotFound,
-        PullError::Stalled { .. } => Code::DeadlineExceeded,
+        PullError::Stalled { .. } | PullError::Dripping { .. } => Code::DeadlineExceeded,
         PullError::Cancelled => Code::Cancelled,
         // A retry fails until the registry or the settings change.
         PullError::Refused { .. }

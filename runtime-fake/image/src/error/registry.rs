@@ -123,6 +123,16 @@ pub enum PullError {
         /// The timeout.
         patience: Duration,
     },
+    /// The registry sent too little until the timeout.
+    #[error("registry {host} sent less than 1 KiB/s for {} s while {doing}: the pull was aborted", .patience.as_secs_f32())]
+    Dripping {
+        /// The registry.
+        host: String,
+        /// The operation that failed.
+        doing: String,
+        /// The timeout.
+        patience: Duration,
+    },
     /// The credentials could not be obtained.
     #[error("failed to get the credentials for registry {host}: {why}")]
     Credentials {
@@ -169,6 +179,7 @@ impl PullError {
             | Self::Refused { .. }
             | Self::Content { .. }
             | Self::Stalled { .. }
+            | Self::Dripping { .. }
             | Self::Credentials { .. }
             | Self::Settings { .. }
             | Self::Io { .. }

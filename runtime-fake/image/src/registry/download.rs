@@ -10,6 +10,7 @@ use std::io::{self, Read, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use bytes::Bytes;
 use sha2::Digest as _;
@@ -20,6 +21,8 @@ use tokio_util::task::TaskTracker;
 use crate::error::ContentError;
 use crate::formats::digest::Digest;
 
+use super::peer::Window;
+use super::retry;
 use super::session::{Session, blob_doing};
 use crate::error::PullError;
 
@@ -154,15 +157,18 @@ impl Fetch {
     /// Sends the whole blob to the writer, over as many connections as necessary.
     async fn fetch(&self, queue: &mpsc::Sender<Bytes>) -> Result<(), PullError> {
         let (mut have, mut failures) = (0, 0);
+        let mut window = Window::begin();
         while have < self.wanted.size {
             let before = have;
-            let Err(error) = self.connection(queue, &mut have).await else {
+            let Err(error) = self.connection(queue, &mut have, &mut window).await else {
                 continue;
             };
-            if have > before {
+            if retry::is_progress(have - before) {
                 failures = 0;
             }
+            let paused = Instant::now();
             self.session.again(&mut failures, error).await?;
+            window.exclude(paused.elapsed());
         }
         Ok(())
     }
@@ -172,6 +178,7 @@ impl Fetch {
         &self,
         queue: &mpsc::Sender<Bytes>,
         have: &mut u64,
+        window: &mut Window,
     ) -> Result<(), PullError> {
         let doing = blob_doing(&self.wanted.digest.to_string());
         let (start, mut response) = self.session.blob(&self.wanted.digest, *have).await?;
@@ -190,6 +197,7 @@ impl Fetch {
             if *have > self.wanted.size {
                 return self.has_promised_size(*have);
             }
+            self.session.peer.check_speed(window, *have, &doing)?;
             // The writer has ended: its error is reported instead.
             if !chunk.is_empty() && queue.send(chunk).await.is_err() {
                 return Err(PullError::Cancelled);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fetch::{FetchError, Response, Url};
 use http::StatusCode;
@@ -90,14 +90,26 @@ impl Peer {
         doing: &str,
     ) -> Result<Vec<u8>, PullError> {
         let mut bytes = Vec::new();
+        let mut window = Window::begin();
         while let Some(chunk) =
             response.chunk().await.map_err(|error| self.broken(&error, doing))?
         {
             bytes.extend_from_slice(&chunk);
             ContentError::within("the document", bytes.len() as u64, limit, "bytes")
                 .map_err(|problem| self.content(problem))?;
+            self.check_speed(&mut window, bytes.len() as u64, doing)?;
         }
         Ok(bytes)
+    }
+
+    /// Fails if the bytes of a body, `have` so far, come too slowly.
+    pub(crate) fn check_speed(
+        &self,
+        window: &mut Window,
+        have: u64,
+        doing: &str,
+    ) -> Result<(), PullError> {
+        if window.is_too_slow(have, self.patience) { Err(self.dripping(doing)) } else { Ok(()) }
     }
 
     pub(crate) fn content(&self, problem: ContentError) -> PullError {
@@ -110,6 +122,14 @@ impl Peer {
 
     fn stalled(&self, doing: &str) -> PullError {
         PullError::Stalled {
+            host: self.endpoint.host.clone(),
+            doing: doing.to_owned(),
+            patience: self.patience,
+        }
+    }
+
+    fn dripping(&self, doing: &str) -> PullError {
+        PullError::Dripping {
             host: self.endpoint.host.clone(),
             doing: doing.to_owned(),
             patience: self.patience,
@@ -129,6 +149,34 @@ impl Peer {
             return self.stalled(doing);
         }
         PullError::Broken { host, doing: doing.to_owned(), why: chain(error) }
+    }
+}
+
+/// The time during which the speed of a download is measured, with all its attempts.
+pub(crate) struct Window {
+    began: Instant,
+    /// The bytes of the download at its beginning.
+    at: u64,
+}
+
+impl Window {
+    pub(crate) fn begin() -> Self {
+        Self { began: Instant::now(), at: 0 }
+    }
+
+    /// Leaves a pause before the next attempt out.
+    pub(crate) fn exclude(&mut self, pause: Duration) {
+        self.began += pause;
+    }
+
+    /// Whether a window of the length `patience` has ended, and brought too few bytes.
+    fn is_too_slow(&mut self, have: u64, patience: Duration) -> bool {
+        let elapsed = self.began.elapsed();
+        if elapsed < patience {
+            return false;
+        }
+        let before = std::mem::replace(self, Self { began: Instant::now(), at: have });
+        retry::is_too_slow(have.saturating_sub(before.at), elapsed)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::formats::limits::Limits;
 use crate::formats::platform::Platform;
 use crate::formats::resolve::{self, Next, Resolved, Walk};
 
+use super::peer::Window;
 use super::session::{Document, Session, blob_doing};
 
 /// The document that the reference names, and its digest.
@@ -88,11 +89,13 @@ async fn small_blob(session: &Session, id: &Digest, limit: u64) -> Result<Vec<u8
     let doing = blob_doing(&id.to_string());
     let (_, mut response) = session.blob(id, 0).await?;
     let mut bytes = Vec::new();
+    let mut window = Window::begin();
     while bytes.len() as u64 <= limit {
         match response.chunk().await.map_err(|error| session.peer.broken(&error, &doing))? {
             Some(chunk) => bytes.extend_from_slice(&chunk),
             None => break,
         }
+        session.peer.check_speed(&mut window, bytes.len() as u64, &doing)?;
     }
     Ok(bytes)
 }

@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use crate::error::Retryability;
 
-/// Limit on attempts in a row without progress.
+/// Limit on attempts in a row without [progress](is_progress).
 const TRIES: u32 = 6;
+/// The bytes that an attempt has to bring to count as progress. With less for each attempt, a registry could keep a pull for ever.
+const PROGRESS: u64 = 16 << 10;
+/// The bytes per second that a download has to bring, measured over the timeout without progress.
+const SLOWEST: u64 = 1 << 10;
 /// The first delay; each later one is twice as long.
 const FIRST: Duration = Duration::from_millis(200);
 /// The longest delay of the runtime's own back-off.
@@ -27,6 +31,16 @@ pub(crate) fn pause(failures: u32, retryability: Retryability, jitter: f64) -> O
         Retryability::Throttled(Some(asked)) if asked > OBEYED => None,
         Retryability::Throttled(Some(asked)) => Some(asked.max(own)),
     }
+}
+
+/// Whether an attempt that brought these bytes of a blob begins the count of failures anew.
+pub(crate) fn is_progress(bytes: u64) -> bool {
+    bytes >= PROGRESS
+}
+
+/// Whether a download that brought these bytes during `window` is so slow that it is given up.
+pub(crate) fn is_too_slow(bytes: u64, window: Duration) -> bool {
+    bytes < window.as_secs().saturating_mul(SLOWEST)
 }
 
 /// Parses a `Retry-After` header: seconds, or a date (RFC 9110, section 10.2.3).
@@ -67,6 +81,27 @@ mod tests {
         #[case] want: Option<Duration>,
     ) {
         assert_eq!(pause(failures, retryability, jitter), want);
+    }
+
+    #[rstest]
+    #[case::nothing(0, false)]
+    #[case::byte(1, false)]
+    #[case::chunk(16 << 10, true)]
+    fn attempts_with_few_bytes_are_no_progress(#[case] bytes: u64, #[case] want: bool) {
+        assert_eq!(is_progress(bytes), want);
+    }
+
+    #[rstest]
+    #[case::dripping(60, 300, true)]
+    #[case::slow(1023, 1, true)]
+    #[case::bearable(300 << 10, 300, false)]
+    #[case::fast(1 << 30, 300, false)]
+    fn dripping_downloads_are_too_slow(
+        #[case] bytes: u64,
+        #[case] seconds: u64,
+        #[case] want: bool,
+    ) {
+        assert_eq!(is_too_slow(bytes, Duration::from_secs(seconds)), want);
     }
 
     #[rstest]

@@ -49,6 +49,7 @@ async fn interrupted_download_resumes_where_it_stopped() {
 #[case::corrupt(Fault::corrupt().on("/blobs/"), Code::FailedPrecondition, "has digest sha256:")]
 #[case::too_short(Fault::shorten(5).on("/blobs/"), Code::FailedPrecondition, "bytes instead of")]
 #[case::stalled(Fault::stall(1000).on("/blobs/"), Code::DeadlineExceeded, "sent nothing for 1 s")]
+#[case::dripping(Fault::slow(500).on("/blobs/"), Code::DeadlineExceeded, "the pull was aborted")]
 #[case::silent(Fault::stall(0).on("/manifests/"), Code::DeadlineExceeded, "sent nothing for 1 s")]
 #[tokio::test]
 async fn permanent_registry_errors_fail_pull_and_leave_nothing(
