@@ -87,7 +87,9 @@ const NEW_NAMESPACES: u64 = 0x7e02_0000;
 /// The allowed execution domains: of Linux programs, 32-bit
 /// ones and those without address randomisation; and the query.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
-const AF_VSOCK: u64 = 40;
+/// Address families that containers need not have. `AF_ALG` sockets reach the ciphers of the kernel, which have let users write
+/// to any file that they can read (CVE-2026-31431). `AF_VSOCK` sockets reach the hypervisor of a virtual machine.
+const DENIED_FAMILIES: [u64; 2] = [38, 40];
 /// Before this version a process could bypass a filter with `ptrace`.
 const SAFE_PTRACE: (u32, u32) = (4, 8);
 const ENOSYS: u16 = 38;
@@ -114,10 +116,11 @@ pub(super) fn rules(host: HostContext<'_>) -> Rules {
     for personality in PERSONALITIES {
         rules.push(allow_if("personality", Comparison::Equal, personality));
     }
-    // AF_VSOCK sockets reach the hypervisor of a virtual machine. The kernel ignores the upper half of this argument, and a program
-    // may set it: compare the lower half only.
-    let lower_half = Comparison::MaskedEqual { mask: u32::MAX.into() };
-    rules.push(Rule { action: DENIED, ..allow_if("socket", lower_half, AF_VSOCK) });
+    // The kernel ignores the upper half of this argument, and a program may set it: compare the lower half only.
+    for family in DENIED_FAMILIES {
+        let lower_half = Comparison::MaskedEqual { mask: u32::MAX.into() };
+        rules.push(Rule { action: DENIED, ..allow_if("socket", lower_half, family) });
+    }
     rules.push(allow_if("socket", Comparison::GreaterOrEqual, 0));
     if !has(SYS_ADMIN) {
         let none = Comparison::MaskedEqual { mask: NEW_NAMESPACES };
