@@ -20,7 +20,7 @@ use std::{
     time::Instant,
 };
 
-pub(crate) use disk::of_layer;
+pub(crate) use disk::{of_layer, of_texts};
 use keeper::kernel::cgroup::CgroupPath;
 pub(crate) use layers::LayerUsages;
 pub(crate) use usage::{Disk, Usage};

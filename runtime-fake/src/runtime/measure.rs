@@ -173,11 +173,17 @@ impl Runtime {
         }
     }
 
-    /// The usage of a container's writable layer, if that is on a disk, and was measured in time.
+    /// The usage of a container's writable layer, and of the files in `/etc` that its pod's containers share, if the layer is on a
+    /// disk, and was measured in time.
     fn layer_usage(&self, container: &Container) -> Option<(PathBuf, Disk)> {
         let layer = stats::layer(&self.container_dir(&container.sandbox, &container.id))?;
         let top = layer.clone();
-        let walk = move || stats::of_layer(&top);
+        let sandbox = self.sandbox_dir(&container.sandbox);
+        let walk = move || {
+            let mut disk = stats::of_layer(&top);
+            disk.used = disk.used.saturating_add(stats::of_texts(&sandbox));
+            disk
+        };
         let disk = self.layer_usages.measure(container.id.as_str(), walk)?;
         Some((layer, disk))
     }

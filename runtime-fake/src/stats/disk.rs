@@ -31,6 +31,18 @@ pub(crate) fn of_layer(directory: &Path) -> Disk {
     sum.disk
 }
 
+/// The files of a sandbox's directory that are mounted in its containers, whose root may fill them.
+const TEXTS: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
+/// The bytes of these files that are not counted: a file that the runtime wrote is far smaller.
+const UNCOUNTED: u64 = 1 << 20;
+
+/// The bytes of the files in a sandbox's directory that its containers have filled.
+pub(crate) fn of_texts(sandbox: &Path) -> u64 {
+    let stats = TEXTS.iter().filter_map(|name| rustix::fs::lstat(sandbox.join(name)).ok());
+    let used: u64 = stats.map(|stat| u64::try_from(stat.st_blocks).unwrap_or(0) * 512).sum();
+    if used > UNCOUNTED { used } else { 0 }
+}
+
 #[derive(Default)]
 struct Sum {
     disk: Disk,
@@ -81,5 +93,17 @@ mod tests {
         assert_eq!(both.inodes, one.inodes + 1, "the link to / is not followed");
         assert_eq!(both.limit, one.limit);
         assert!(both.used - one.used < 100_000, "{both:?}");
+    }
+
+    #[test]
+    fn files_of_pod_count_only_if_containers_have_filled_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("hostname"), "p\n").unwrap();
+        fs::write(at("hosts"), vec![b'#'; 100_000]).unwrap();
+        assert_eq!(of_texts(directory.path()), 0);
+        fs::write(at("resolv.conf"), vec![b'#'; 2 << 20]).unwrap();
+        assert!(of_texts(directory.path()) >= 2 << 20);
+        assert_eq!(of_texts(&at("missing")), 0);
     }
 }
