@@ -52,6 +52,7 @@ fn fuzz_targets_pass_on_corpus_and_mutations() {
 fn limits() -> Limits {
     Limits {
         document_bytes: 64 << 10,
+        defaults_bytes: 4 << 10,
         unpacked_bytes: 1 << 20,
         ratio: 20,
         ratio_from: 64 << 10,

@@ -202,6 +202,7 @@ fn resolve_docker(
     let config_bytes = docker_config(archive, image, limits)?;
     let id = Digest::of(&config_bytes);
     let config: Configuration = json(&image.config, &config_bytes)?;
+    resolve::check_defaults(&config, limits)?;
     let diff_ids = resolve::diff_ids(&config, image.layers.len(), limits)?;
     let layers = image.layers.iter().zip(diff_ids).map(|(member, diff_id)| LayerSource {
         member: member.clone(),

@@ -9,6 +9,8 @@ use crate::error::ContentError;
 pub struct Limits {
     /// Bytes of a manifest, an index or a configuration.
     pub document_bytes: u64,
+    /// Bytes of the settings for containers in a configuration, which the record of each container repeats.
+    pub defaults_bytes: u64,
     /// Bytes of all layers of one image once decompressed, and of an archive once decompressed.
     pub unpacked_bytes: u64,
     /// Decompressed bytes for each compressed one, checked once [`Limits::ratio_from`] is exceeded.
@@ -31,6 +33,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             document_bytes: 4 << 20,
+            defaults_bytes: 256 << 10,
             unpacked_bytes: 64 << 30,
             ratio: 200,
             ratio_from: 1 << 30,

@@ -105,6 +105,7 @@ impl Manifest {
         let id = digest(self.config())?;
         let config: Configuration = json(&format!("configuration {id}"), &config_bytes)?;
         let layers = &self.read.layers;
+        check_defaults(&config, limits)?;
         let diff_ids = diff_ids(&config, layers.len(), limits)?;
         let sizes = layers.iter().map(|layer| layer.size);
         let bytes = sizes.fold(0u64, u64::saturating_add);
@@ -219,6 +220,21 @@ fn check_kinds(manifest: &formats::Manifest) -> Result<(), ContentError> {
         }),
         None => Ok(()),
     }
+}
+
+/// Checks the length of the settings for containers, without the labels, which only the image's record has.
+pub(crate) fn check_defaults(config: &Configuration, limits: &Limits) -> Result<(), ContentError> {
+    let Some(defaults) = &config.config else {
+        return Ok(());
+    };
+    let lists =
+        [&defaults.env, &defaults.entrypoint, &defaults.cmd].into_iter().flatten().flatten();
+    let texts =
+        [&defaults.user, &defaults.working_dir, &defaults.stop_signal].into_iter().flatten();
+    let volumes = defaults.volumes.iter().flat_map(|volumes| volumes.keys());
+    let bytes: usize = lists.chain(texts).chain(volumes).map(String::len).sum();
+    let what = "the environment, command and volumes of the image's configuration";
+    ContentError::within(what, bytes as u64, limits.defaults_bytes, "bytes")
 }
 
 /// The diff IDs in an image's configuration.

@@ -220,12 +220,16 @@ fn pull_enforces_limits() {
     assert!(matches!(problem, ContentError::TooMuch { .. }), "{problem:?}");
     for limits in [
         Limits { document_bytes: 100, ..Limits::default() },
+        Limits { defaults_bytes: 10, ..Limits::default() },
         Limits { layers: 1, ..Limits::default() },
         Limits { entries: 3, ..Limits::default() },
     ] {
         let problem = refusal(&with(limits.clone()), &oci(NAME, &layers(), gzip).tar(), NAME);
         assert!(matches!(problem, ContentError::TooMuch { .. }), "{limits:?}: {problem:?}");
     }
+    let settings = Limits { defaults_bytes: 10, ..Limits::default() };
+    let problem = refusal(&with(settings), &docker(&[NAME], &layers()).tar(), NAME);
+    assert!(matches!(problem, ContentError::TooMuch { .. }), "{problem:?}");
 }
 
 #[test]
