@@ -73,6 +73,8 @@ pub struct Node {
     pub runtime_classes: Option<BTreeMap<String, String>>,
     /// The features of the runtime's handlers, by name; `None`: not reported.
     pub runtime_handlers: Option<Map<String, HandlerFeatures>>,
+    /// Paths of this machine that are masked in containers in addition to the usual ones: what each CPU counts.
+    pub masked_paths: Vec<String>,
     /// Whether SELinux is enabled.
     pub selinux: bool,
     /// Whether `lifecycle.stopSignal` takes effect (gate ContainerStopSignals).
@@ -319,6 +321,7 @@ impl Node {
             runtime_class_objects: BTreeMap::new(),
             runtime_classes: None,
             runtime_handlers: None,
+            masked_paths: Vec::new(),
             selinux: false,
             container_stop_signals: false,
             features: Features::default(),

@@ -259,6 +259,7 @@ pub(crate) fn node(config: &Config, machine: &dyn Machine) -> Node {
         ("memory".to_owned(), memory.capacity.to_string()),
     ]);
     let huge_pages = huge_pages::read(Path::new(huge_pages::HUGE_PAGES));
+    node.masked_paths = thermal_counters(Path::new(CPUS));
     node.hugepage_sizes = huge_pages.iter().filter_map(|it| it.size_name()).collect();
     capacity.extend(huge_pages.iter().map(|it| it.capacity()));
     match space(machine, &config.root_dir) {
@@ -289,6 +290,20 @@ pub fn online_cpus() -> usize {
     list.and_then(|list| cpus(list.trim())).unwrap_or_else(own)
 }
 
+/// The directory in which the kernel lists the CPUs.
+const CPUS: &str = "/sys/devices/system/cpu";
+
+/// The counters of the thermal throttling of each CPU, from which a container could learn what others do. Kubernetes 1.36 masks
+/// them (pkg/securitycontext/util.go).
+fn thermal_counters(cpus: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(cpus).into_iter().flatten().flatten();
+    let counters = entries.map(|entry| entry.path().join("thermal_throttle"));
+    let found = counters.filter(|path| path.exists());
+    let mut found: Vec<String> = found.map(|path| path.display().to_string()).collect();
+    found.sort();
+    found
+}
+
 /// Logs which parts of memory QoS have no effect on this node.
 fn warn_of_memory_qos(qos: MemoryQos, version: CgroupVersion, per_qos: bool) {
     match (version, qos.reservation) {
@@ -309,4 +324,25 @@ fn warn_of_memory_qos(qos: MemoryQos, version: CgroupVersion, per_qos: bool) {
 fn space(machine: &dyn Machine, directory: &Path) -> io::Result<FileSystem> {
     let existing = directory.ancestors().find(|ancestor| ancestor.exists());
     machine.file_system(existing.unwrap_or(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn thermal_counters_of_each_cpu_are_found() {
+        let cpus = tempfile::tempdir().unwrap();
+        let at = |name: &str| cpus.path().join(name);
+        for directory in ["cpu1/thermal_throttle", "cpu0/thermal_throttle", "cpu2", "cpufreq"] {
+            std::fs::create_dir_all(at(directory)).unwrap();
+        }
+        std::fs::write(at("possible"), "0-2\n").unwrap();
+        let expected =
+            ["cpu0", "cpu1"].map(|cpu| at(cpu).join("thermal_throttle").display().to_string());
+        assert_eq!(thermal_counters(cpus.path()), expected);
+        assert!(thermal_counters(&at("missing")).is_empty());
+    }
 }

@@ -179,8 +179,9 @@ pub(super) fn of_container(
     };
     let privileged = own.privileged == Some(true);
     let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
-    let paths = |paths: &[&str]| -> Vec<String> {
-        if unmasked { Vec::new() } else { paths.iter().map(|path| (*path).to_owned()).collect() }
+    let paths = |paths: &[&str], more: &[String]| -> Vec<String> {
+        let paths = paths.iter().map(|path| (*path).to_owned()).chain(more.iter().cloned());
+        if unmasked { Vec::new() } else { paths.collect() }
     };
     let capabilities = own.capabilities.clone().unwrap_or_default();
     Ok(ContainerSecurity {
@@ -196,8 +197,8 @@ pub(super) fn of_container(
         supplemental_groups: groups,
         strict_supplemental_groups: strict_groups(&shared)?,
         no_new_privs: no_new_privs(&own),
-        masked_paths: paths(&MASKED),
-        readonly_paths: paths(&READ_ONLY),
+        masked_paths: paths(&MASKED, &node.masked_paths),
+        readonly_paths: paths(&READ_ONLY, &[]),
         seccomp: Some(seccomp),
         apparmor,
     })
@@ -275,6 +276,36 @@ fn annotated_apparmor(pod: &Pod, container: &Container) -> Option<SecurityProfil
         "unconfined" => Some(SecurityProfile::Unconfined),
         other => {
             other.strip_prefix("localhost/").map(|name| SecurityProfile::Localhost(name.to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures;
+
+    const COUNTERS: &str = "/sys/devices/system/cpu/cpu0/thermal_throttle";
+
+    #[rstest]
+    #[case::usual("Default", true)]
+    #[case::unmasked("Unmasked", false)]
+    fn counters_of_cpus_are_masked_with_the_usual_paths(#[case] mount: &str, #[case] want: bool) {
+        let container = json!({"name": "c", "securityContext": {"procMount": mount}});
+        let spec = json!({"containers": [container]});
+        let pod = fixtures::pod(json!({"metadata": {"name": "p"}, "spec": spec}));
+        let mut node = Node::new("n", "/r", "/l");
+        node.masked_paths = vec![COUNTERS.to_owned()];
+        let container = &pod.spec().containers[0];
+        let grants = PodGrants::default();
+        let made = of_container(&pod, container, &ImageUser::Unset, None, &grants, &node).unwrap();
+        for path in ["/proc/kcore", COUNTERS] {
+            assert_eq!(made.masked_paths.iter().any(|masked| masked == path), want, "{path}");
         }
     }
 }
