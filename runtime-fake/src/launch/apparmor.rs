@@ -16,6 +16,8 @@ pub(crate) const DEFAULT_RULES: &str = "\
 profile crib-default flags=(attach_disconnected,mediate_deleted) {
   file,
   network,
+  # The kernel's ciphers (CVE-2026-31431), also by the 32-bit call socketcall, which no seccomp filter can read.
+  deny network alg,
   capability,
   umount,
 
@@ -284,8 +286,9 @@ mod tests {
     }
 
     #[test]
-    fn default_rules_use_default_profile_name() {
+    fn default_rules_use_default_profile_name_and_deny_ciphers_of_the_kernel() {
         assert!(DEFAULT_RULES.starts_with(&format!("profile {DEFAULT} ")));
         assert!(DEFAULT_RULES.contains(&format!("peer={DEFAULT},")));
+        assert!(DEFAULT_RULES.contains("  deny network alg,\n"));
     }
 }
