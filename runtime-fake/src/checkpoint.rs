@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub(crate) use archive::{Archive, CheckpointError, Writer};
-pub(crate) use diff::write as write_diff;
+pub(crate) use diff::{shared_memory, write as write_diff, write_open as write_open_diff};
 use keeper::contract::plan::UserIds;
 
 use crate::container::Container;

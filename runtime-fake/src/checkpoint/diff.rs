@@ -39,6 +39,20 @@ pub(crate) fn write(upper: &Path, to: &Path) -> io::Result<()> {
     layer.tar.into_inner()?.flush()
 }
 
+/// Opens `/dev/shm` in a process's root, `/proc/PID/root`. A container may have replaced `/dev` by a link, which would lead to a
+/// directory of the host.
+pub(crate) fn shared_memory(root: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(root, flags, Mode::empty())?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(file_tree::open_scoped(&root, Path::new("dev/shm"), flags, Mode::empty(), resolve)?)
+}
+
+/// Writes the layer of an open directory to the new file `to`.
+pub(crate) fn write_open(directory: &OwnedFd, to: &Path) -> io::Result<()> {
+    write(&path_of(directory).join("."), to)
+}
+
 /// A directory that is being written.
 struct Level {
     name: PathBuf,
@@ -311,6 +325,20 @@ mod tests {
         assert!(layer.begin(Path::new("./directory")).is_err());
         let meta = fs::metadata(place.path().join("host/secret")).unwrap();
         layer.body(Path::new("./directory/secret"), &meta).unwrap_err();
+    }
+
+    #[test]
+    fn shared_memory_behind_a_link_is_not_read() {
+        let place = place();
+        let top = place.path().join("top");
+        fs::create_dir_all(top.join("dev/shm")).unwrap();
+        fs::write(top.join("dev/shm/file"), "own").unwrap();
+        let shm = shared_memory(&top).unwrap();
+        write_open(&shm, &place.path().join("shm.tar")).unwrap();
+        fs::rename(top.join("dev"), top.join("other")).unwrap();
+        fs::create_dir(place.path().join("host/shm")).unwrap();
+        symlink("../host", top.join("dev")).unwrap();
+        shared_memory(&top).unwrap_err();
     }
 
     #[test]

@@ -192,8 +192,8 @@ impl Runtime {
                 if !own_shm {
                     return Ok(());
                 }
-                let shm = PathBuf::from(format!("/proc/{pid}/root/dev/shm"));
-                checkpoint::write_diff(&shm, &work.join(checkpoint::SHM))
+                checkpoint::shared_memory(&PathBuf::from(format!("/proc/{pid}/root")))
+                    .and_then(|shm| checkpoint::write_open_diff(&shm, &work.join(checkpoint::SHM)))
                     .map_err(io("copy the pod's shared memory"))
             };
             criu::dump(socket, what, frozen)
