@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Write as _},
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     os::fd::AsFd,
     time::{Duration, Instant},
 };
@@ -140,7 +140,7 @@ impl Reactor {
         token: u64,
     ) -> Option<u64> {
         let now = Instant::now();
-        let taken = pool(self).take(client, token, now);
+        let taken = pool(self).take(counted(client), token, now);
         if let Some(refused) = pool(self).report(now) {
             // Standard error is the sandbox's keeper.log.
             let _ = writeln!(io::stderr(), "host port pool is full: {refused}");
@@ -170,5 +170,38 @@ impl Reactor {
         let time = Instant::now() + delay;
         self.wake_at(time);
         time
+    }
+}
+
+/// The client that a connection or flow counts for. One host has all public IPv6 addresses of a network of 64 bits if it wants, so
+/// they count together. Pods have addresses of their own, which are not public by default.
+fn counted(client: IpAddr) -> IpAddr {
+    const NETWORK: u128 = !(u64::MAX as u128);
+    match client {
+        IpAddr::V6(address) if address.segments()[0] >> 13 == 1 => {
+            Ipv6Addr::from_bits(address.to_bits() & NETWORK).into()
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => client,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::ipv4("192.0.2.7", "192.0.2.7")]
+    #[case::public("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::")]
+    #[case::another_of_its_network("2001:db8:1:2::1", "2001:db8:1:2::")]
+    #[case::another_network("2001:db8:1:3::1", "2001:db8:1:3::")]
+    #[case::pod("fd00:1:2:3::5", "fd00:1:2:3::5")]
+    #[case::local("fe80::1", "fe80::1")]
+    #[case::loopback("::1", "::1")]
+    fn public_addresses_of_one_network_count_together(#[case] client: &str, #[case] want: &str) {
+        let [client, want]: [IpAddr; 2] = [client, want].map(|address| address.parse().unwrap());
+        assert_eq!(counted(client), want);
     }
 }
