@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cri::v1::{ContainerConfig, SecurityProfile, security_profile::ProfileType};
 
-use crate::launch::Invalid;
+use crate::launch::{self, Invalid};
 
 /// The restrictions on containers of a handler, regardless of the client's request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Handler {
             return;
         }
         let linux = config.linux.get_or_insert_default();
-        let context = linux.security_context.get_or_insert_default();
+        let context = linux.security_context.get_or_insert_with(launch::default_context);
         context.no_new_privs |= self.no_new_privs;
         context.readonly_rootfs |= self.read_only_root;
         #[allow(deprecated, reason = "a profile that old clients name is one, too")]
@@ -133,6 +133,9 @@ mod tests {
             |config: &ContainerConfig| config.linux.clone().unwrap().security_context.unwrap();
         let hardened = context(&config);
         assert!(hardened.no_new_privs && hardened.readonly_rootfs);
+        // As without a handler.
+        assert!(hardened.masked_paths.iter().any(|path| path == "/proc/kcore"));
+        assert!(hardened.readonly_paths.iter().any(|path| path == "/proc/sys"));
         assert_eq!(hardened.seccomp, Some(SecurityProfile::default()));
         let unconfined =
             SecurityProfile { profile_type: ProfileType::Unconfined.into(), ..Default::default() };

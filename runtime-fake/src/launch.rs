@@ -28,6 +28,7 @@ pub(crate) use limits::{limits, pod_limits, updated};
 pub(crate) use plan::{ContainerInputs, container, exec, pod, stop_signal, user_namespace};
 pub(crate) use ports::host_ports;
 pub(crate) use qos_class::{class_shares, qos_class};
+pub(crate) use security::default_context;
 pub(crate) use signal::signal_of;
 pub(crate) use sysctl::Allowed;
 

@@ -39,15 +39,22 @@ pub(super) fn check(context: &LinuxContainerSecurityContext) -> Result<(), Inval
     Ok(())
 }
 
+/// The security context of a container whose client sets none. An empty one would leave `/proc` unmasked.
+pub(crate) fn default_context() -> LinuxContainerSecurityContext {
+    let owned = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
+    LinuxContainerSecurityContext {
+        masked_paths: owned(&MASKED),
+        readonly_paths: owned(&READ_ONLY),
+        ..LinuxContainerSecurityContext::default()
+    }
+}
+
 /// The masked and the read-only paths. A client that sets a security context lists them: empty lists mean
 /// `procMount: Unmasked` (Kubernetes, as in containerd). Without a security context the defaults apply.
 pub(super) fn protected_paths(config: &ContainerConfig) -> (Vec<String>, Vec<String>) {
-    let context = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
-    let owned = |paths: &[&str]| paths.iter().map(|p| (*p).to_owned()).collect();
-    match context {
-        None => (owned(&MASKED), owned(&READ_ONLY)),
-        Some(context) => (context.masked_paths.clone(), context.readonly_paths.clone()),
-    }
+    let context = config.linux.as_ref().and_then(|linux| linux.security_context.clone());
+    let context = context.unwrap_or_else(default_context);
+    (context.masked_paths, context.readonly_paths)
 }
 
 /// The user that runs the container.
