@@ -24,6 +24,7 @@ use image::Script;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use behave::{Behaviour, NoOom, behaviour};
+pub(crate) use capability::forbid_device_nodes;
 pub(crate) use limits::{limits, pod_limits, updated};
 pub(crate) use plan::{ContainerInputs, container, exec, pod, stop_signal, user_namespace};
 pub(crate) use ports::host_ports;

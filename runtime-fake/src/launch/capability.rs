@@ -1,8 +1,8 @@
 //! ◆ Parses capabilities and decides the capabilities of a process. Pure.
 
-use cri::v1::Capability;
+use cri::v1::{Capability, ContainerConfig};
 
-use crate::launch::Invalid;
+use crate::launch::{Invalid, default_context};
 
 /// The default capabilities, the same as with containerd and Docker.
 const DEFAULT: [&str; 14] = [
@@ -62,6 +62,17 @@ pub(super) fn granted(
     Ok((granted, ambient))
 }
 
+/// Drops the capability to create device nodes, unless the container is privileged: without a device cgroup, its root could use
+/// every disk of the machine.
+pub(crate) fn forbid_device_nodes(config: &mut ContainerConfig) {
+    let linux = config.linux.get_or_insert_default();
+    let context = linux.security_context.get_or_insert_with(default_context);
+    if !context.privileged {
+        let capabilities = context.capabilities.get_or_insert_default();
+        capabilities.drop_capabilities.push("MKNOD".to_owned());
+    }
+}
+
 /// The numbers of `names`, except `ALL`.
 fn numbers(names: &[String]) -> Result<Vec<u8>, Invalid> {
     let names = names.iter().filter(|n| !n.eq_ignore_ascii_case("ALL"));
@@ -108,6 +119,28 @@ mod tests {
         };
         let (granted, ambient) = granted(&requested, false).unwrap();
         assert_eq!((granted.len(), ambient.len()), (count, of_them_ambient));
+    }
+
+    #[rstest]
+    #[case::default("", false, false)]
+    #[case::added("MKNOD", false, false)]
+    #[case::all("ALL", false, false)]
+    #[case::privileged("", true, true)]
+    fn only_privileged_containers_create_device_nodes_without_device_cgroup(
+        #[case] add: &str,
+        #[case] privileged: bool,
+        #[case] want: bool,
+    ) {
+        let mut config = ContainerConfig::default();
+        let linux = config.linux.get_or_insert_default();
+        let context = linux.security_context.get_or_insert_default();
+        context.privileged = privileged;
+        context.capabilities =
+            Some(Capability { add_capabilities: names(add), ..Capability::default() });
+        forbid_device_nodes(&mut config);
+        let context = config.linux.unwrap().security_context.unwrap();
+        let (granted, _) = granted(&context.capabilities.unwrap(), privileged).unwrap();
+        assert_eq!(granted.contains(&number("MKNOD").unwrap()), want);
     }
 
     #[test]

@@ -100,6 +100,10 @@ impl Runtime {
         volumes::name_images(&mut config, &image.volume_ids);
         let handler = self.config.handlers.get(&sandbox.runtime_handler)?;
         handler.harden(&mut config);
+        let mode = self.config.isolation.mode();
+        if mode == IsolationMode::Root && self.cgroups.leave_devices_open() {
+            launch::forbid_device_nodes(&mut config);
+        }
         let resolved = self.devices(&config).await?;
         let directory = self.container_dir(&sandbox.id, id);
         let behaviour = launch::behaviour(&config, &sandbox.config, &image.defaults)?;

@@ -136,6 +136,11 @@ impl Cgroups {
         }
     }
 
+    /// Whether a container that can create device nodes can use every device of the machine.
+    pub fn leave_devices_open(&self) -> bool {
+        matches!(self.devices, Devices::Unavailable(_))
+    }
+
     /// A description for Status and the log.
     pub fn describe(&self) -> String {
         let mut text = self.tree.describe();
