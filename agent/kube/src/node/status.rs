@@ -87,8 +87,8 @@ pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
         let internal = internal.filter(|_| !facts.awaits_addresses);
         status.insert("addresses".to_owned(), internal.chain([hostname]).collect());
     }
-    // The agent keeps extended resources that other clients have set, all of them allocatable.
-    let foreign = extended_resources(&before["capacity"]);
+    // The agent keeps resources that other clients have set, all of them allocatable.
+    let foreign = foreign_resources(&before["capacity"]);
     for (field, own) in [("capacity", &facts.capacity), ("allocatable", &facts.allocatable)] {
         let mut amounts = foreign.clone();
         amounts.extend(quantities(own));
@@ -150,15 +150,13 @@ fn quantities(amounts: &BTreeMap<String, String>) -> Map<String, Value> {
     amounts.iter().map(|(name, amount)| (name.clone(), Value::from(text(name, amount)))).collect()
 }
 
-/// The extended resources among these amounts: those whose name has a domain.
-fn extended_resources(amounts: &Value) -> Map<String, Value> {
-    let is_extended = |name: &str| {
-        let domain = name.split_once('/').map(|(domain, _)| domain);
-        domain.is_some_and(|it| it != "kubernetes.io" && !it.ends_with(".kubernetes.io"))
-    };
+/// The resources among these amounts that an agent does not measure: all but the node's own ones and huge pages, of which the
+/// machine may no longer support a size.
+fn foreign_resources(amounts: &Value) -> Map<String, Value> {
+    let is_own = |name: &str| REQUIRED.contains(&name) || name.starts_with("hugepages-");
     let amounts = amounts.as_object().into_iter().flatten();
-    let extended = amounts.filter(|(name, _)| is_extended(name));
-    extended.map(|(name, amount)| (name.clone(), amount.clone())).collect()
+    let foreign = amounts.filter(|(name, _)| !is_own(name));
+    foreign.map(|(name, amount)| (name.clone(), amount.clone())).collect()
 }
 
 fn is_bytes(resource: &str) -> bool {
@@ -485,6 +483,20 @@ mod tests {
         assert_eq!(first["addresses"], json!([{"type": "Hostname", "address": "n"}]));
         let theirs = json!({"addresses": [{"type": "ExternalIP", "address": "203.0.113.1"}]});
         assert_eq!(status(&facts, &theirs, at(0))["addresses"], theirs["addresses"]);
+    }
+
+    #[rstest]
+    #[case::extended("example.com/licence", Some("3"))]
+    #[case::of_kubernetes_domain("kubernetes.io/batch-cpu", Some("3"))]
+    #[case::attachments("attachable-volumes-example", Some("3"))]
+    #[case::huge_pages_of_another_machine("hugepages-1Gi", None)]
+    #[case::own("pods", Some("110"))]
+    fn resources_of_other_clients_are_kept(#[case] name: &str, #[case] expected: Option<&str>) {
+        let before = json!({"capacity": {name: "3"}, "allocatable": {name: "2"}});
+        let status = status(&facts(), &before, at(0));
+        for field in ["capacity", "allocatable"] {
+            assert_eq!(status[field][name].as_str(), expected, "{field}");
+        }
     }
 
     #[test]
