@@ -188,11 +188,19 @@ impl ImageCollector {
     }
 
     async fn collect(&self, uses: &mut ImageUses, began: Timestamp) -> Result<(), CollectError> {
+        let now = self.clock.now();
+        let candidates = self.observe(uses, now).await;
         if self.policy.is_off() {
+            // Requests need the ages of images too.
+            if let Err(error) = candidates {
+                tracing::info!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to observe images"
+                );
+            }
             return Ok(());
         }
-        let now = self.clock.now();
-        let candidates = self.observe(uses, now).await?;
+        let candidates = candidates?;
         let (old, candidates) = garbage::too_old(&self.policy, candidates, began, now);
         let mut removed = false;
         let mut failed = Vec::new();

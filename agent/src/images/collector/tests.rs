@@ -135,6 +135,14 @@ impl Node {
         self.cri.create_container(&id, &container, &sandbox).await.unwrap();
     }
 
+    /// Requests the removal of all unused images, and waits for it.
+    async fn collect_unused(&self) {
+        let (done, collected) = oneshot::channel();
+        let requests = self.collect_requests.as_ref().unwrap();
+        requests.send(CollectUnused(done)).await.unwrap_or_default();
+        collected.await.unwrap();
+    }
+
     async fn wait(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
@@ -222,16 +230,20 @@ async fn unused_images_are_removed_on_request_with_collection_off() {
     let images = [("a", 1), ("in-use", 1), ("pinned", 1)];
     let node = Node::start_with_requests(policy, &images, true);
     node.uses("in-use").await;
-    let ask = async || {
-        let (done, collected) = oneshot::channel();
-        node.collect_requests.as_ref().unwrap().send(CollectUnused(done)).await.unwrap_or_default();
-        collected.await.unwrap();
-    };
-    ask().await;
+    node.collect_unused().await;
     assert_eq!(node.removed(), [""; 0], "they were just pulled");
     node.wait(60).await;
-    ask().await;
+    node.collect_unused().await;
     assert_eq!(node.removed(), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn images_age_with_collection_off() {
+    let policy = ImageGcPolicy::new(100, 80, Duration::from_secs(60), Duration::ZERO).unwrap();
+    let node = Node::start_with_requests(policy, &[("a", 1)], true);
+    node.wait(61).await;
+    node.collect_unused().await;
+    assert_eq!(node.removed(), ["a"], "the first request finds an image that has been there");
 }
 
 /// An event as [`Node::recorded_events`] returns it.
