@@ -1,6 +1,6 @@
 //! Calls drivers over their sockets. No other file of the package names wire types.
 //!
-//! Each call opens its own connection, so that a call after a driver's restart reaches the new driver.
+//! All calls to a plugin share one connection, as those of a kubelet. A call after the driver's restart opens it again.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/plugin/dra_plugin.go.
 
@@ -10,7 +10,8 @@ use std::time::Duration;
 use cri::client::{GrpcClient, single};
 use cri::codec::{Incoming, Outgoing};
 use cri::{dra as wire, drahealth};
-use plugins::{CallError, connect, with_timeout};
+use plugins::{CallError, Connection, with_timeout};
+use tokio::time::timeout;
 use tonic::{Request, Status, Streaming};
 
 use crate::claims::{Claim, ClaimResults, Device};
@@ -20,14 +21,26 @@ use crate::services::Service;
 /// The timeout of a call.
 const CALL: Duration = Duration::from_secs(45);
 
-/// A plugin of a driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A plugin of a driver. Clones share its connection.
+#[derive(Clone, Debug)]
 pub(crate) struct Plugin {
     pub(crate) endpoint: PathBuf,
     pub(crate) service: Service,
+    connection: Connection,
 }
 
 impl Plugin {
+    /// A plugin that serves this service on the socket.
+    pub(crate) fn new(endpoint: PathBuf, service: Service) -> Self {
+        let connection = Connection::new(&endpoint);
+        Self { endpoint, service, connection }
+    }
+
+    /// Whether it is connected, or accepts a connection within this time.
+    pub(crate) async fn is_reachable(&self, limit: Duration) -> bool {
+        matches!(timeout(limit, self.connection.channel()).await, Ok(Ok(_)))
+    }
+
     /// Prepares claims.
     pub(crate) async fn prepare(
         &self,
@@ -56,7 +69,7 @@ impl Plugin {
 
     /// Starts a stream of the health of the plugin's devices.
     pub(crate) async fn watch_health(&self) -> Result<HealthReports, Status> {
-        let mut client = GrpcClient::new(connect(&self.endpoint).await?);
+        let mut client = GrpcClient::new(self.connection.channel().await?);
         let request = single(Request::new(drahealth::NodeWatchResourcesRequest {}));
         let answer = client.streaming(request, "/v1alpha1.DRAResourceHealth/NodeWatchResources");
         Ok(HealthReports(answer.await?.into_inner()))
@@ -68,7 +81,7 @@ impl Plugin {
         path: &'static str,
     ) -> Result<A, CallError> {
         let calling = async {
-            let mut client = GrpcClient::new(connect(&self.endpoint).await?);
+            let mut client = GrpcClient::new(self.connection.channel().await?);
             let answer = client.unary(single(Request::new(request)), path).await?;
             Ok(answer.into_inner())
         };

@@ -197,7 +197,7 @@ mod tests {
     async fn replaced_plugin_does_not_clear_health_of_its_successor() {
         let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
         let monitor = HealthMonitor::open(root.path());
-        let plugin = |name: &str| Plugin { endpoint: PathBuf::from(name), service: Service::V1 };
+        let plugin = |name: &str| Plugin::new(PathBuf::from(name), Service::V1);
         let (old, new) = (plugin("/old.sock"), plugin("/new.sock"));
         for plugin in [&old, &new] {
             let healthy = DeviceHealth {

@@ -3,7 +3,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go RegisterPlugin, DeRegisterPlugin, ValidatePlugin, get.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -74,10 +74,10 @@ impl Registry {
         self.changed();
     }
 
-    /// The endpoints of all plugins.
-    pub(crate) fn endpoints(&self) -> Vec<PathBuf> {
+    /// All plugins.
+    pub(crate) fn plugins(&self) -> Vec<Plugin> {
         let drivers = self.lock();
-        drivers.values().flatten().map(|it| it.plugin.endpoint.clone()).collect()
+        drivers.values().flatten().map(|it| it.plugin.clone()).collect()
     }
 
     /// Records whether the plugin at an endpoint is reachable.
@@ -135,7 +135,7 @@ impl PluginHandler for DriverHandler {
     async fn register(&self, plugin: &PluginInfo) -> Result<(), String> {
         let (driver, endpoint) = (&plugin.name, plugin.endpoint.clone());
         let service = service(plugin)?;
-        let called = Plugin { endpoint, service };
+        let called = Plugin::new(endpoint, service);
         self.registry.add(driver, called.clone())?;
         self.health.start(driver, called);
         tracing::info!(driver, endpoint = %plugin.endpoint.display(), ?service, "registered driver");
@@ -153,34 +153,37 @@ impl PluginHandler for DriverHandler {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::path::PathBuf;
+
     use super::*;
 
     fn plugin(endpoint: &str) -> Plugin {
-        Plugin { endpoint: PathBuf::from(endpoint), service: Service::V1 }
+        Plugin::new(endpoint.into(), Service::V1)
     }
 
     #[test]
     fn plugin_is_the_last_reachable_one() {
         let registry = Registry::default();
-        let missing = registry.plugin("d");
-        assert_eq!(missing, Err("DRA driver d is not registered".to_owned()));
-        assert_eq!(registry.plugin(""), Err("DRA driver name is empty".to_owned()));
+        let endpoint = |driver: &str| registry.plugin(driver).map(|plugin| plugin.endpoint);
+        let of = |endpoint: &str| Ok::<_, String>(PathBuf::from(endpoint));
+        assert_eq!(endpoint("d"), Err("DRA driver d is not registered".to_owned()));
+        assert_eq!(endpoint(""), Err("DRA driver name is empty".to_owned()));
         registry.add("d", plugin("/1.sock")).unwrap();
         registry.add("d", plugin("/2.sock")).unwrap();
         let again = registry.add("d", plugin("/1.sock"));
         let expected = "endpoint /1.sock already registered for DRA driver plugin d";
         assert_eq!(again, Err(expected.to_owned()));
-        assert_eq!(registry.plugin("d"), Ok(plugin("/2.sock")));
+        assert_eq!(endpoint("d"), of("/2.sock"));
         registry.set_reachable(Path::new("/2.sock"), false);
-        assert_eq!(registry.plugin("d"), Ok(plugin("/1.sock")));
+        assert_eq!(endpoint("d"), of("/1.sock"));
         registry.set_reachable(Path::new("/1.sock"), false);
-        assert_eq!(registry.plugin("d"), Ok(plugin("/2.sock")));
+        assert_eq!(endpoint("d"), of("/2.sock"));
         assert!(registry.missing().contains("d"));
         registry.set_reachable(Path::new("/1.sock"), true);
         assert!(!registry.missing().contains("d"));
         registry.remove("d", Path::new("/1.sock"));
         registry.remove("d", Path::new("/2.sock"));
         assert!(registry.missing().contains("d"));
-        assert!(registry.plugin("d").is_err());
+        endpoint("d").unwrap_err();
     }
 }

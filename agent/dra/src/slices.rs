@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::UnixStream;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::cluster::ClaimCluster;
 use crate::registry::Registry;
 use crate::slice_deletions::SliceDeletions;
 
-/// The interval between connection attempts to plugins. The socket of a killed plugin stays on disk.
+/// The interval between checks of the connections to plugins. The socket of a killed plugin stays on disk.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The timeout of a connection attempt.
@@ -45,11 +44,11 @@ pub(crate) async fn run(registry: Arc<Registry>, cluster: Arc<dyn ClaimCluster>)
 }
 
 /// Records which plugins are reachable. Returns whether there are any plugins.
-async fn probe(registry: &Registry) -> bool {
-    let endpoints = registry.endpoints();
-    for endpoint in &endpoints {
-        let dialed = timeout(CONNECT_TIMEOUT, UnixStream::connect(endpoint)).await;
-        registry.set_reachable(endpoint, matches!(dialed, Ok(Ok(_))));
+pub(crate) async fn probe(registry: &Registry) -> bool {
+    let plugins = registry.plugins();
+    for plugin in &plugins {
+        let is_reachable = plugin.is_reachable(CONNECT_TIMEOUT).await;
+        registry.set_reachable(&plugin.endpoint, is_reachable);
     }
-    !endpoints.is_empty()
+    !plugins.is_empty()
 }

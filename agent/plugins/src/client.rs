@@ -2,12 +2,17 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use cri::pluginregistration::registration_client::RegistrationClient;
 use cri::pluginregistration::{InfoRequest, RegistrationStatus};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
@@ -73,10 +78,21 @@ fn go_name(code: Code) -> &'static str {
 /// # Errors
 /// `Unavailable`, in the words of Go's gRPC.
 pub async fn connect(socket: &Path) -> Result<Channel, Status> {
+    open(socket, Weak::new()).await
+}
+
+/// Connects to the socket of a plugin. Each stream to the socket keeps a reference to `streams` while it is open.
+pub(crate) async fn open(socket: &Path, streams: Weak<()>) -> Result<Channel, Status> {
     let path = socket.to_owned();
     let connector = tower::service_fn(move |_| {
-        let path = path.clone();
-        async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
+        let (path, streams) = (path.clone(), streams.clone());
+        async move {
+            let stream = UnixStream::connect(path).await?;
+            Ok::<_, io::Error>(TokioIo::new(CountedStream {
+                stream,
+                _reference: streams.upgrade(),
+            }))
+        }
     });
     // Kubernetes' clients send this authority; some servers reject a socket path in it.
     let endpoint = Endpoint::from_static("http://localhost");
@@ -90,6 +106,52 @@ pub async fn connect(socket: &Path) -> Result<Channel, Status> {
             socket.display()
         ))
     })
+}
+
+/// A stream that counts as open until it is dropped, which is when either side has closed it.
+struct CountedStream {
+    stream: UnixStream,
+    _reference: Option<Arc<()>>,
+}
+
+impl AsyncRead for CountedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for CountedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 /// Limits the duration of a call.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `watcher` | the sockets, the registered plugins, and the retries of failed registrations |
 //! | `client` | calls plugins over their sockets |
+//! | `connection` | a connection that several calls share |
 //! | [`PluginHandler`] | registers plugins of one type: CSI drivers, DRA drivers, device plugins |
 //!
 //! # Invariants
@@ -11,6 +12,7 @@
 //! - Each attempt to register a plugin is followed by a notification of the plugin.
 
 mod client;
+mod connection;
 mod watcher;
 
 use std::path::PathBuf;
@@ -18,6 +20,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 
 pub use client::{CallError, connect, with_timeout};
+pub use connection::Connection;
 pub use watcher::PluginWatcher;
 
 /// The directory of the plugins' sockets, below the agent's.

@@ -158,11 +158,23 @@ async fn driver_without_health_service_is_called_once() {
     scene.script.set(|state| state.has_no_health = true);
     scene.start_driver("v1").await;
     let info = scene.driver.as_ref().unwrap().info(&[]);
-    let plugin = Plugin { endpoint: info.endpoint, service: Service::V1 };
+    let plugin = Plugin::new(info.endpoint, Service::V1);
     let health = Arc::downgrade(&scene.claims.health);
     let followed = timeout(Duration::from_secs(30), follow(health, DRIVER.to_owned(), plugin));
     followed.await.unwrap();
     assert_eq!(scene.script.watched(), 0);
+}
+
+#[tokio::test]
+async fn calls_health_and_probes_share_one_connection() {
+    let scene = TestNode::new().await;
+    let p = pod("p", &["r"]);
+    scene.until_watched(1).await;
+    scene.prepare(&p).await.unwrap();
+    assert!(slices::probe(&scene.claims.operations.registry).await);
+    scene.unprepare("p").await.unwrap();
+    assert_eq!(scene.script.calls(), ["prepare 1", "unprepare 1"]);
+    assert_eq!(scene.script.accepted(), 1);
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use plugins::PluginInfo;
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{UnboundedReceiverStream, UnixListenerStream};
 use tonic::codegen::http;
 use tonic::transport::Server;
@@ -47,6 +48,8 @@ pub(crate) struct State {
     pub(crate) holds: bool,
     /// The driver has no health service.
     pub(crate) has_no_health: bool,
+    /// The number of connections accepted.
+    pub(crate) accepted: u32,
     /// The number of health streams opened, and the sender of the last one.
     pub(crate) watched: u32,
     pub(crate) health: Option<mpsc::UnboundedSender<HealthReport>>,
@@ -79,6 +82,11 @@ impl Script {
         self.state().calls.clone()
     }
 
+    /// The number of connections accepted.
+    pub(crate) fn accepted(&self) -> u32 {
+        self.state().accepted
+    }
+
     /// The number of health streams opened.
     pub(crate) fn watched(&self) -> u32 {
         self.state().watched
@@ -109,8 +117,12 @@ impl Script {
                 if serves { health.oneshot(request).await } else { plugin.oneshot(request).await }
             }
         });
+        let script = self.clone();
         let serving = tasks::spawn(async move {
-            let incoming = UnixListenerStream::new(listener);
+            let incoming = UnixListenerStream::new(listener).map(move |connection| {
+                script.set(|state| state.accepted += 1);
+                connection
+            });
             let _ = Server::builder().serve_with_incoming(service, incoming).await;
         });
         Running { serving, endpoint }
