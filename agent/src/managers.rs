@@ -68,6 +68,14 @@ pub trait Managers: Send + Sync {
         false
     }
 
+    /// Whether device plugins can register.
+    ///
+    /// # Errors
+    /// The kubelet's error if they cannot.
+    fn device_plugin_health(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// The managers' metrics.
     fn metrics(&self) -> Vec<ManagerMetric> {
         Vec::new()

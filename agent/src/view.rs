@@ -178,6 +178,15 @@ impl AgentView {
         self.monitor.health()
     }
 
+    /// Whether device plugins can register with the node.
+    ///
+    /// # Errors
+    ///
+    /// The reason, in a kubelet's words.
+    pub fn device_plugin_health(&self) -> Result<(), String> {
+        self.managers.0.device_plugin_health()
+    }
+
     /// The successes and failures of each active probe.
     #[must_use]
     pub fn probe_counts(&self) -> Vec<(ProbeName, ProbeCount)> {

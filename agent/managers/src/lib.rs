@@ -346,6 +346,11 @@ impl Managers for NodeManagers {
         self.0.devices.as_ref().is_some_and(|devices| devices.is_new())
     }
 
+    fn device_plugin_health(&self) -> Result<(), String> {
+        let failure = "device registration error: device plugin registration gRPC server failed and no device plugins can register";
+        self.0.devices.as_ref().map(|_| ()).ok_or_else(|| failure.to_owned())
+    }
+
     fn metrics(&self) -> Vec<ManagerMetric> {
         let capabilities = MetricCapabilities {
             topology: self.0.topology.policy != Policy::None,

@@ -167,9 +167,9 @@ impl NodeApi {
         match page {
             Page::Health => {
                 let observe = |check, is_well| self.slis.observe(check, is_well);
-                health(health::all_checks(query, &self.view.health(), observe))
+                health(health::all_checks(query, &self.health_results(), observe))
             }
-            Page::HealthCheck(check) => health(health::one_check(check, &self.view.health())),
+            Page::HealthCheck(check) => health(health::one_check(check, &self.health_results())),
             Page::Pods => Ok(response::json(pod_json::list(&self.view.pod_list()))),
             Page::Summary => {
                 let only_cpu_and_memory = query.only_cpu_and_memory();
@@ -203,6 +203,13 @@ impl NodeApi {
                 let summary = ok_or_log(self.statistics.summary(true).await);
                 Ok(text(&resource::metrics(summary.as_ref())))
             }
+        }
+    }
+
+    fn health_results(&self) -> health::Results {
+        health::Results {
+            sync_loop: self.view.health(),
+            device_plugins: self.view.device_plugin_health(),
         }
     }
 

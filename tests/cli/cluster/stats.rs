@@ -369,12 +369,16 @@ async fn rights_are_asked_for_by_subresource() {
         assert_eq!(refused, (403, words), "{path}");
         assert_eq!(served.get(path).await.0, 200, "{path}");
     }
-    for path in ["/healthz", "/healthz/ping", "/healthz/log", "/healthz/syncloop"] {
+    let checks = ["", "/ping", "/log", "/syncloop", "/device-plugin"];
+    for path in checks.map(|check| format!("/healthz{check}")) {
+        let path = path.as_str();
         let answer = answered(served.ask(path, None, Some(VISITOR)).await).await;
         assert_eq!(answer, (200, "ok".to_owned()), "{path}");
     }
     let (_, words) = served.get("/healthz?verbose").await;
-    assert_eq!(words, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n");
+    let expected =
+        "[+]ping ok\n[+]log ok\n[+]syncloop ok\n[+]device-plugin ok\nhealthz check passed\n";
+    assert_eq!(words, expected);
     served.end().await;
 }
 
