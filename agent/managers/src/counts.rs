@@ -28,37 +28,67 @@ pub(crate) enum RequestKind {
     Get,
 }
 
-/// The metrics of requests and failures, and their help text, by kind.
-const METRICS: [[&str; 3]; 6] = [
+/// The metrics of requests and of failures, each with its help text, by kind.
+const METRICS: [[(&str, &str); 2]; 6] = [
     [
-        "kubelet_cpu_manager_pinning_requests_total",
-        "kubelet_cpu_manager_pinning_errors_total",
-        "[ALPHA] Containers that asked for processors of their own; errors: that got none",
+        (
+            "kubelet_cpu_manager_pinning_requests_total",
+            "[ALPHA] The number of cpu core allocations which required pinning.",
+        ),
+        (
+            "kubelet_cpu_manager_pinning_errors_total",
+            "[ALPHA] The number of cpu core allocations which required pinning failed.",
+        ),
     ],
     [
-        "kubelet_memory_manager_pinning_requests_total",
-        "kubelet_memory_manager_pinning_errors_total",
-        "[ALPHA] Containers that asked for memory of certain nodes; errors: that got none",
+        (
+            "kubelet_memory_manager_pinning_requests_total",
+            "[ALPHA] The number of memory pages allocations which required pinning.",
+        ),
+        (
+            "kubelet_memory_manager_pinning_errors_total",
+            "[ALPHA] The number of memory pages allocations which required pinning that failed.",
+        ),
     ],
     [
-        "kubelet_topology_manager_admission_requests_total",
-        "kubelet_topology_manager_admission_errors_total",
-        "[ALPHA] Pods that asked for resources from nodes that fit; errors: that were rejected",
+        (
+            "kubelet_topology_manager_admission_requests_total",
+            "[ALPHA] The number of admission requests where resources have to be aligned.",
+        ),
+        (
+            "kubelet_topology_manager_admission_errors_total",
+            "[ALPHA] The number of admission request failures where resources could not be aligned.",
+        ),
     ],
     [
-        "kubelet_pod_resources_endpoint_requests_list",
-        "kubelet_pod_resources_endpoint_errors_list",
-        "[ALPHA] List calls to the pod resources endpoint; errors: that failed",
+        (
+            "kubelet_pod_resources_endpoint_requests_list",
+            "[ALPHA] Number of requests to the PodResource List endpoint. Broken down by server api version.",
+        ),
+        (
+            "kubelet_pod_resources_endpoint_errors_list",
+            "[ALPHA] Number of requests to the PodResource List endpoint which returned error. Broken down by server api version.",
+        ),
     ],
     [
-        "kubelet_pod_resources_endpoint_requests_get_allocatable",
-        "kubelet_pod_resources_endpoint_errors_get_allocatable",
-        "[ALPHA] GetAllocatableResources calls to the pod resources endpoint; errors: that failed",
+        (
+            "kubelet_pod_resources_endpoint_requests_get_allocatable",
+            "[ALPHA] Number of requests to the PodResource GetAllocatableResources endpoint. Broken down by server api version.",
+        ),
+        (
+            "kubelet_pod_resources_endpoint_errors_get_allocatable",
+            "[ALPHA] Number of requests to the PodResource GetAllocatableResources endpoint which returned error. Broken down by server api version.",
+        ),
     ],
     [
-        "kubelet_pod_resources_endpoint_requests_get",
-        "kubelet_pod_resources_endpoint_errors_get",
-        "[ALPHA] Get calls to the pod resources endpoint; errors: that failed",
+        (
+            "kubelet_pod_resources_endpoint_requests_get",
+            "[ALPHA] Number of requests to the PodResource Get endpoint. Broken down by server api version.",
+        ),
+        (
+            "kubelet_pod_resources_endpoint_errors_get",
+            "[ALPHA] Number of requests to the PodResource Get endpoint which returned error. Broken down by server api version.",
+        ),
     ],
 ];
 
@@ -99,7 +129,18 @@ const OUTCOMES: [(&str, (&str, &str)); 7] = [
     ("resource_manager_container_assignments", ("assignment_type", "pod_shared")),
 ];
 
-const OUTCOMES_HELP: &str = "[ALPHA] Allocations of processors and memory for containers, those that failed, and what containers got";
+/// The help text of a metric of outcomes.
+fn help_of_outcome(outcome: &str) -> &'static str {
+    match outcome {
+        "resource_manager_allocations_total" => {
+            "[ALPHA] Number of exclusive resource allocations performed by a resource manager."
+        }
+        "resource_manager_allocation_errors_total" => {
+            "[ALPHA] Number of errors encountered during exclusive resource allocation."
+        }
+        _ => "[ALPHA] Number of containers with a specific type of resource assignment.",
+    }
+}
 
 /// The alignment of an allocation, guaranteed by the configuration or by chance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,10 +259,8 @@ impl Counts {
             let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
             all.push(ManagerMetric { name, labels, help, value });
         };
-        for (nth, ([requests, errors, help], counts)) in
-            METRICS.into_iter().zip(&self.request_counts).enumerate()
-        {
-            for (name, count) in [(requests, load(&counts[0])), (errors, load(&counts[1]))] {
+        for (nth, (metrics, counts)) in METRICS.into_iter().zip(&self.request_counts).enumerate() {
+            for ((name, help), count) in metrics.into_iter().zip(counts.each_ref().map(load)) {
                 let is_of_api = nth >= RequestKind::List as usize;
                 if !is_of_api || count > 0 {
                     let labels: &[_] = if is_of_api { &[API] } else { &[] };
@@ -234,7 +273,7 @@ impl Counts {
         let older = (API.0, "v1alpha1");
         for (api, calls) in [(API, calls), (older, load(&self.older_lists))] {
             if calls > 0 {
-                let help = "[ALPHA] Calls to the pod resources endpoint";
+                let help = "[ALPHA] Cumulative number of requests to the PodResource endpoint. Broken down by server api version.";
                 let name = "kubelet_pod_resources_endpoint_requests_total";
                 add(name, &[api], help, ManagerValue::Count(calls));
             }
@@ -245,7 +284,7 @@ impl Counts {
                 let count = load(count);
                 if count > 0 {
                     let labels = [("resource_name", resource), label];
-                    add(name, &labels, OUTCOMES_HELP, ManagerValue::Count(count));
+                    add(name, &labels, help_of_outcome(name), ManagerValue::Count(count));
                 }
             }
         }
@@ -256,12 +295,12 @@ impl Counts {
                 continue;
             }
             let labels = [("scope", scope), ("boundary", boundary)];
-            let help = "[ALPHA] Allocations that are aligned, by scope and boundary";
+            let help = "[ALPHA] Cumulative number of aligned compute resources allocated to containers by alignment type.";
             let name = "kubelet_container_aligned_compute_resources_count";
             add(name, &labels, help, ManagerValue::Count(load(&counts[0])));
             // Cache alignment is only a preference, so it has no failures.
             if nth != Aligned::ContainerToCache as usize {
-                let help = "[ALPHA] Allocations that could not be aligned, by scope and boundary";
+                let help = "[ALPHA] Cumulative number of failures to allocate aligned compute resources to containers by alignment type.";
                 let name = "kubelet_container_aligned_compute_resources_failure_count";
                 add(name, &labels, help, ManagerValue::Count(load(&counts[1])));
             }
@@ -270,7 +309,7 @@ impl Counts {
         add(
             "kubelet_topology_manager_admission_duration_ms",
             &[],
-            "[ALPHA] Milliseconds that it took to admit a pod",
+            "[ALPHA] Duration in milliseconds to serve a pod admission request.",
             ManagerValue::Durations(admissions.clone()),
         );
         all
@@ -287,13 +326,13 @@ pub(crate) fn gauges(usage: &Usage) -> Vec<ManagerMetric> {
         gauge(
             "kubelet_cpu_manager_shared_pool_size_millicores",
             Vec::new(),
-            "[ALPHA] Thousandths of processors that no container has for itself",
+            "[ALPHA] The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.",
             usage.shared * 1000,
         ),
         gauge(
             "kubelet_cpu_manager_exclusive_cpu_allocation_count",
             Vec::new(),
-            "[ALPHA] Processors that containers have for themselves",
+            "[ALPHA] The total number of CPUs exclusively allocated to containers running on this node",
             usage.exclusive,
         ),
     ];
@@ -301,9 +340,52 @@ pub(crate) fn gauges(usage: &Usage) -> Vec<ManagerMetric> {
         gauges.push(gauge(
             "kubelet_cpu_manager_allocation_per_numa",
             vec![("numa_node", node.to_string())],
-            "[ALPHA] Processors that containers have for themselves, by memory node",
+            "[ALPHA] Number of CPUs allocated per NUMA node",
             *count,
         ));
     }
     gauges
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(
+        "kubelet_cpu_manager_pinning_errors_total",
+        "[ALPHA] The number of cpu core allocations which required pinning failed."
+    )]
+    #[case(
+        "kubelet_topology_manager_admission_requests_total",
+        "[ALPHA] The number of admission requests where resources have to be aligned."
+    )]
+    #[case(
+        "kubelet_pod_resources_endpoint_requests_list",
+        "[ALPHA] Number of requests to the PodResource List endpoint. Broken down by server api version."
+    )]
+    #[case(
+        "kubelet_container_aligned_compute_resources_failure_count",
+        "[ALPHA] Cumulative number of failures to allocate aligned compute resources to containers by alignment type."
+    )]
+    #[case(
+        "resource_manager_allocation_errors_total",
+        "[ALPHA] Number of errors encountered during exclusive resource allocation."
+    )]
+    #[case(
+        "resource_manager_container_assignments",
+        "[ALPHA] Number of containers with a specific type of resource assignment."
+    )]
+    fn metrics_have_the_help_of_a_kubelet(#[case] name: &str, #[case] expected: &str) {
+        let counts = Counts::default();
+        counts.request(RequestKind::List);
+        counts.outcomes(Resource::Cpu, Outcome::NotFromPod, 1);
+        counts.outcomes(Resource::Cpu, Outcome::PodShared, 1);
+        let capabilities = MetricCapabilities { topology: true, processors: true, pod_level: true };
+        let all = counts.all(capabilities);
+        let metric = all.iter().find(|metric| metric.name == name);
+        assert_eq!(metric.map(|metric| metric.help), Some(expected));
+    }
 }

@@ -43,13 +43,13 @@ impl Measured {
         };
         let registrations = lock(&self.registrations);
         let registrations = registrations.iter().map(|(resource, count)| {
-            let help = "[ALPHA] Registrations of device plugins";
+            let help = "[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.";
             let value = ManagerValue::Count(*count);
             metric("kubelet_device_plugin_registration_total", help, resource, value)
         });
         let allocations = lock(&self.allocations);
         let allocations = allocations.iter().map(|(resource, durations)| {
-            let help = "[ALPHA] Seconds that device plugins took to allocate devices";
+            let help = "[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.";
             let value = ManagerValue::Durations(durations.clone());
             metric("kubelet_device_plugin_alloc_duration_seconds", help, resource, value)
         });

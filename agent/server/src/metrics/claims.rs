@@ -16,7 +16,7 @@ const CALLS: Description<'_> = histogram(
 );
 const IN_USE: Description<'_> = gauge(
     "dra_resource_claims_in_use",
-    "[ALPHA] ResourceClaims that are prepared on the node, by driver; all of them with the driver <any>",
+    "[ALPHA] The number of ResourceClaims that are currently in use on the node, by driver name (driver_name label value) and across all drivers (special value <any> for driver_name). Note that the sum of all by-driver counts is not the total number of in-use ResourceClaims because the same ResourceClaim might use devices from different drivers. Instead, use the count for the <any> driver_name.",
 );
 
 /// Adds these metrics.

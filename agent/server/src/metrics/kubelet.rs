@@ -80,7 +80,7 @@ const BUILD: Description<'_> = gauge(
 );
 const FEATURE: Description<'_> = gauge(
     "kubernetes_feature_enabled",
-    "[BETA] Whether a feature is on whose gate the agent follows, by the gate's name and stage",
+    "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
 );
 const CPU: Description<'_> =
     counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.");

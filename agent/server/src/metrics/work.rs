@@ -66,11 +66,9 @@ const CGROUPS: Description<'_> = histogram(
     "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
 );
 const VOLUME_CHANGES: Description<'_> =
-    histogram("storage_operation_duration_seconds", "[ALPHA] Seconds that changes of volumes took");
-const VOLUMES: Description<'_> = gauge(
-    "volume_manager_total_volumes",
-    "[ALPHA] Volumes that containers are to mount, and those that they can mount",
-);
+    histogram("storage_operation_duration_seconds", "[ALPHA] Storage operation duration");
+const VOLUMES: Description<'_> =
+    gauge("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager");
 const STATS_AGE: Description<'_> = histogram(
     "kubelet_eviction_stats_age_seconds",
     "[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal",
@@ -141,7 +139,7 @@ const SERVER_ERRORS: Description<'_> = counter(
 );
 const SERVER_AGES: Description<'_> = histogram(
     "kubelet_certificate_manager_server_rotation_seconds",
-    "[ALPHA] Seconds that serving certificates were good before they were replaced",
+    "[ALPHA] Histogram of the number of seconds the previous certificate lived before being rotated.",
 );
 const CAPACITY: Description<'_> =
     gauge("kubelet_volume_stats_capacity_bytes", "[ALPHA] Capacity in bytes of the volume");
@@ -159,7 +157,7 @@ const INODES_USED: Description<'_> =
     gauge("kubelet_volume_stats_inodes_used", "[ALPHA] Number of used inodes in the volume");
 const DRIVER_CALLS: Description<'_> = histogram(
     "csi_operations_seconds",
-    "[ALPHA] Seconds that calls of CSI drivers took, by the driver, the method and the code of the response",
+    "[ALPHA] Container Storage Interface operation duration with gRPC error code status total",
 );
 const ABNORMAL: Description<'_> = gauge(
     "kubelet_volume_stats_health_status_abnormal",
@@ -463,6 +461,10 @@ mod tests {
         let call = DriverCall { driver: "d".to_owned(), path, code: "Internal" };
         let calls = [(call, once(0.5))].into();
         let text = text(|metrics| add_driver_calls(metrics, &calls));
+        has(
+            &text,
+            "# HELP csi_operations_seconds [ALPHA] Container Storage Interface operation duration with gRPC error code status total",
+        );
         has(
             &text,
             r#"csi_operations_seconds_sum{driver_name="d",grpc_status_code="Internal",method_name="/csi.v1.Node/NodeStageVolume",migrated="false"} 0.5"#,
