@@ -249,7 +249,8 @@ impl NodeApi {
         work::add_operations(&mut metrics, &operations);
         work::add_measured(&mut metrics, &measured);
         counts::add(&mut metrics, &measured);
-        kubelet::add_provider_runs(&mut metrics, &measured.provider_runs);
+        let provider_config = measured.provider_config.as_deref();
+        kubelet::add_providers(&mut metrics, provider_config, &measured.provider_runs);
         counts::add_managers(&mut metrics, &self.view.manager_metrics());
         if let Some(measures) = self.view.claim_measures() {
             claims::add(&mut metrics, &measures);

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use api::pod::Pod;
 use compact::Map;
 use file_tree::named_text::{self, MOST};
+use sha2::{Digest as _, Sha256};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
 use super::docker_config::DockerConfig;
-use super::keyring::{self, Credential, CredentialSource, Keyring};
+use super::keyring::{self, Credential, CredentialSource, Keyring, hex};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::program::{self, ProgramError};
@@ -34,6 +35,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub struct CredentialProviders {
     configs: Vec<ProviderConfig>,
     bin_dir: PathBuf,
+    /// The hash of the configuration, for a metric; `None` without one.
+    hash: Option<String>,
 }
 
 /// Why credential providers cannot be used.
@@ -99,8 +102,18 @@ impl CredentialProviders {
                 return Err(ProvidersError::NoProgram(program.display().to_string()));
             }
         }
-        Ok(Self { configs, bin_dir: bin_dir.to_owned() })
+        Ok(Self { configs, bin_dir: bin_dir.to_owned(), hash: Some(hash(&texts)) })
     }
+}
+
+/// The hash of the texts of a configuration, each after its length (readCredentialProviderConfig).
+fn hash(texts: &[String]) -> String {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update((text.len() as u64).to_be_bytes());
+        hash.update(text.as_bytes());
+    }
+    format!("sha256:{}", hex(&hash.finalize()))
 }
 
 /// Runs providers and caches their responses.
@@ -173,7 +186,8 @@ impl ProviderRunner {
         measures: &Measures,
         cluster: Arc<dyn Cluster>,
     ) -> Self {
-        let CredentialProviders { configs, bin_dir } = providers;
+        let CredentialProviders { configs, bin_dir, hash } = providers;
+        measures.set_provider_config(hash);
         let provider = |config: ProviderConfig| Provider {
             program: bin_dir.join(&config.name),
             config,

@@ -229,6 +229,8 @@ pub struct Measured {
     pub sandbox_starts: Map<String, Runs>,
     /// The runs of image credential providers, by provider.
     pub provider_runs: Map<String, Runs>,
+    /// The hash of the configuration of image credential providers; `None` without one.
+    pub provider_config: Option<String>,
     /// The counted events.
     pub counts: Map<Counted, u64>,
 }
@@ -254,6 +256,7 @@ impl Default for Measured {
             containers: Histogram::new(CONTAINERS_BOUNDS),
             sandbox_starts: Map::new(),
             provider_runs: Map::new(),
+            provider_config: None,
             counts: Map::new(),
         }
     }
@@ -319,6 +322,11 @@ impl Measures {
     /// Counts a run of an image credential provider. A response that cannot be read is not a failure of the run.
     pub(crate) fn record_provider_run(&self, provider: &str, failed: bool, took: Duration) {
         record_run(&mut self.lock().provider_runs, provider, failed, took);
+    }
+
+    /// Records the hash of the configuration of image credential providers.
+    pub(crate) fn set_provider_config(&self, hash: Option<String>) {
+        self.lock().provider_config = hash;
     }
 
     /// Counts the start of a sandbox.

@@ -66,6 +66,10 @@ const LOGS: Description<'_> = gauge(
     "kubelet_container_log_filesystem_used_bytes",
     "[ALPHA] Bytes used by the container's logs on the filesystem.",
 );
+const PROVIDER_CONFIG: Description<'_> = gauge(
+    "kubelet_credential_provider_config_info",
+    "[ALPHA] Information about the last applied credential provider configuration with hash as label",
+);
 const PROVIDER_ERRORS: Description<'_> = counter(
     "kubelet_credential_provider_plugin_errors_total",
     "[ALPHA] Number of errors from credential provider plugin",
@@ -237,8 +241,11 @@ pub(crate) fn add_logs(metrics: &mut Metrics, logs: &[LogUsage]) {
     }
 }
 
-/// Adds the runs of image credential providers.
-pub(crate) fn add_provider_runs(metrics: &mut Metrics, all: &Map<String, Runs>) {
+/// Adds the configuration and the runs of image credential providers.
+pub(crate) fn add_providers(metrics: &mut Metrics, config: Option<&str>, all: &Map<String, Runs>) {
+    if let Some(hash) = config {
+        metrics.add(&PROVIDER_CONFIG, &[("hash", hash)], 1.0);
+    }
     for (provider, runs) in all {
         let labels = [("plugin_name", provider.as_str())];
         metrics.add_histogram(&PROVIDER_DURATION, &labels, &runs.durations);
@@ -386,15 +393,16 @@ mod tests {
     }
 
     #[test]
-    fn provider_runs_have_the_labels_of_a_kubelet() {
+    fn providers_have_the_labels_of_a_kubelet() {
         let mut durations = Histogram::new(DEFAULT_BOUNDS);
         durations.observe(2.0);
         let runs = |errors| Runs { durations: durations.clone(), errors };
         let all = [("a".to_owned(), runs(0)), ("b".to_owned(), runs(1))].into();
         let mut metrics = Metrics::default();
-        add_provider_runs(&mut metrics, &all);
+        add_providers(&mut metrics, Some("sha256:01"), &all);
         let text = metrics.text();
         for line in [
+            r#"kubelet_credential_provider_config_info{hash="sha256:01"} 1"#,
             r#"kubelet_credential_provider_plugin_duration_sum{plugin_name="a"} 2"#,
             r#"kubelet_credential_provider_plugin_errors_total{plugin_name="b"} 1"#,
         ] {

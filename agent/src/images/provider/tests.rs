@@ -182,6 +182,18 @@ async fn concurrent_lookups_share_a_run() {
     assert_eq!(runs(&dir), 2, "a duration of 0 is not kept");
 }
 
+#[test]
+fn configuration_has_the_hash_of_a_kubelet() {
+    let texts = ["kind: A\n", ""].map(str::to_owned);
+    let expected = "sha256:e3696afae4a696c1193fb7e0946f4d74312abd9012baea5f6ae65ce80507c010";
+    assert_eq!(hash(&texts), expected);
+    let (dir, providers) = provider("exit 1", "");
+    let text = std::fs::read_to_string(dir.path().join("config.yaml")).unwrap();
+    let runner = alone(providers.unwrap());
+    let measured = runner.providers[0].measures.now();
+    assert_eq!(measured.provider_config, Some(hash(&[text])));
+}
+
 #[tokio::test]
 async fn failing_provider_has_no_credentials() {
     // As in a kubelet, a response that cannot be read is not a failed run.
