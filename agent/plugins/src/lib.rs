@@ -21,7 +21,7 @@ use async_trait::async_trait;
 
 pub use client::{CallError, connect, with_timeout};
 pub use connection::Connection;
-pub use watcher::PluginWatcher;
+pub use watcher::{PluginSockets, PluginWatcher};
 
 /// The directory of the plugins' sockets, below the agent's.
 pub const REGISTRY: &str = "plugins_registry";

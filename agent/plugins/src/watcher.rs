@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use compact::{Map, Set};
 use inotify::{EventStream, Inotify, WatchMask};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
@@ -75,7 +76,11 @@ pub struct PluginWatcher {
     /// The paths with a registration in progress, including registrations of sockets that were replaced meanwhile.
     registering: Set<PathBuf>,
     registrations: JoinSet<Registration>,
+    states: watch::Sender<PluginSockets>,
 }
+
+/// The sockets of plugins, and whether the plugin of each is registered.
+pub type PluginSockets = Vec<(PathBuf, bool)>;
 
 impl PluginWatcher {
     /// Creates a watcher of the directory, which [`Self::run`] creates. Plugins without a handler for their type are rejected.
@@ -83,7 +88,21 @@ impl PluginWatcher {
     pub fn new(directory: PathBuf, handlers: Vec<Arc<dyn PluginHandler>>) -> Self {
         let (sockets, registering) = (Map::new(), Set::new());
         let (handlers, registrations) = (handlers.into(), JoinSet::new());
-        Self { directory, handlers, sockets, registering, registrations }
+        let states = watch::Sender::default();
+        Self { directory, handlers, sockets, registering, registrations, states }
+    }
+
+    /// The sockets found so far, and later changes.
+    #[must_use]
+    pub fn sockets(&self) -> watch::Receiver<PluginSockets> {
+        self.states.subscribe()
+    }
+
+    fn publish(&self) {
+        let sockets = self.sockets.iter();
+        let states = sockets
+            .map(|(path, socket)| (path.clone(), matches!(socket.state, State::Registered(_))));
+        self.states.send_replace(states.collect());
     }
 
     /// Registers and deregisters plugins until the future is dropped.
@@ -176,6 +195,7 @@ impl PluginWatcher {
                 (path, identity, registered)
             }));
         }
+        self.publish();
     }
 
     /// Records the result of a registration. If the socket is gone or was replaced meanwhile, deregisters the plugin.
@@ -194,6 +214,7 @@ impl PluginWatcher {
             (None, Ok(registered)) => registered.handler.deregister(&registered.plugin).await,
             (None, Err(_)) => {}
         }
+        self.publish();
     }
 }
 

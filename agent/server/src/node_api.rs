@@ -14,7 +14,7 @@ use http::{Method, Response, StatusCode, Uri};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube_node::ClusterView;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use super::metrics::cadvisor::{self, MachineSize, RuntimeMetrics};
 use super::metrics::http::{HttpCounts, ServerType};
@@ -38,6 +38,8 @@ pub struct NodeApi {
     pub(crate) cri: Arc<dyn Cri>,
     /// The node's cluster, if it is in one.
     cluster: Option<ClusterView>,
+    /// The sockets of plugins, and whether each is registered.
+    plugins: Option<watch::Receiver<Vec<(PathBuf, bool)>>>,
     statistics: Statistics,
     /// The feature gates that the agent uses.
     gates: Vec<GateState>,
@@ -65,6 +67,7 @@ impl NodeApi {
             view,
             cri,
             cluster: None,
+            plugins: None,
             statistics,
             gates: configz::feature_gates(config, gates),
             starts: PodStarts::default(),
@@ -78,6 +81,12 @@ impl NodeApi {
     #[must_use]
     pub fn with_cluster(self, cluster: Option<ClusterView>) -> Self {
         Self { cluster, ..self }
+    }
+
+    /// Adds the sockets of plugins, with whether the plugin of each is registered.
+    #[must_use]
+    pub fn with_plugins(self, plugins: watch::Receiver<Vec<(PathBuf, bool)>>) -> Self {
+        Self { plugins: Some(plugins), ..self }
     }
 
     /// Adds CSI drivers, which measure their volumes. The conditions of volumes are included if `shows_health`.
@@ -259,6 +268,9 @@ impl NodeApi {
         counts::add_workers(&mut metrics, &pods, &reports);
         resizes::add(&mut metrics, &measured, &reports);
         work::add_volumes(&mut metrics, &self.statistics.cluster_volumes());
+        if let Some(plugins) = &self.plugins {
+            work::add_plugins(&mut metrics, &plugins.borrow());
+        }
         if let Some(calls) = self.statistics.driver_calls() {
             work::add_driver_calls(&mut metrics, &calls);
         }

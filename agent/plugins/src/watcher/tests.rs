@@ -168,6 +168,26 @@ async fn plugin_of_unknown_type_is_notified_that_no_handler_is_registered() {
     assert!(asked.recv().await.is_none(), "the handler is not asked");
 }
 
+#[tokio::test]
+async fn sockets_are_listed_with_their_registrations() {
+    let root = tempfile::tempdir().unwrap();
+    let (known, other) = (root.path().join("known.sock"), root.path().join("other.sock"));
+    let (of_known, _notified) = plugin(&known, "Known", "");
+    let (of_other, mut notified) = plugin(&other, "Other", "");
+    let (asked, _calls) = mpsc::unbounded_channel();
+    let handler = Arc::new(Handler { failures: Mutex::new(0), asked });
+    let watcher = PluginWatcher::new(root.path().to_owned(), vec![handler]);
+    let mut sockets = watcher.sockets();
+    let watching = tokio::spawn(watcher.run());
+    next(&mut notified).await.unwrap_err();
+    let expected = vec![(known, true), (other, false)];
+    let listed = sockets.wait_for(|sockets| *sockets == expected);
+    timeout(LONGEST, listed).await.unwrap().unwrap();
+    for task in [of_known, of_other, watching] {
+        task.abort();
+    }
+}
+
 #[test]
 fn scan_finds_sockets_recursively_and_detects_replacements() {
     let root = tempfile::tempdir().unwrap();

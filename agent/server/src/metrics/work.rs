@@ -3,6 +3,8 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/metrics/collectors/volume_stats.go,
 //! k8s.io/component-base/metrics/prometheus/restclient, cmd/kubelet/app/server.go, pkg/kubelet/certificate/kubelet.go.
 
+use std::path::PathBuf;
+
 use agent::cri::Operation;
 use agent::histogram::Histogram;
 use agent::reporting::measures::Measured;
@@ -69,6 +71,8 @@ const VOLUME_CHANGES: Description<'_> =
     histogram("storage_operation_duration_seconds", "[ALPHA] Storage operation duration");
 const VOLUMES: Description<'_> =
     gauge("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager");
+const PLUGINS: Description<'_> =
+    gauge("plugin_manager_total_plugins", "[ALPHA] Number of plugins in Plugin Manager");
 const STATS_AGE: Description<'_> = histogram(
     "kubelet_eviction_stats_age_seconds",
     "[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal",
@@ -323,6 +327,18 @@ pub(crate) fn add_driver_calls(metrics: &mut Metrics, calls: &DriverCalls) {
     }
 }
 
+/// Adds the sockets of plugins; in the actual state those whose plugin is registered.
+pub(crate) fn add_plugins(metrics: &mut Metrics, sockets: &[(PathBuf, bool)]) {
+    for (socket, is_registered) in sockets {
+        let path = socket.display().to_string();
+        let actual = is_registered.then_some("actual_state_of_world");
+        for state in ["desired_state_of_world"].into_iter().chain(actual) {
+            let labels = [("socket_path", path.as_str()), ("state", state)];
+            metrics.add(&PLUGINS, &labels, 1.0);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -345,6 +361,21 @@ mod tests {
         let mut metrics = Metrics::default();
         add(&mut metrics);
         metrics.text()
+    }
+
+    #[test]
+    fn sockets_of_plugins_are_desired_and_the_registered_ones_actual() {
+        let text = text(|metrics| {
+            add_plugins(metrics, &[("/p/a.sock".into(), true), ("/p/b.sock".into(), false)]);
+        });
+        let name = "plugin_manager_total_plugins";
+        let of = |path: &str, state: &str| {
+            format!("{name}{{socket_path=\"/p/{path}.sock\",state=\"{state}_state_of_world\"}} 1")
+        };
+        for (path, state) in [("a", "desired"), ("a", "actual"), ("b", "desired")] {
+            has(&text, &of(path, state));
+        }
+        assert!(!text.contains(&of("b", "actual")), "{text}");
     }
 
     fn has(text: &str, line: &str) {

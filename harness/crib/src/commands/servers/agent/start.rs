@@ -368,6 +368,7 @@ impl Serving<'_> {
         let handlers = of_drivers.into_iter().chain(of_claims).chain(managers.plugin_handler());
         let plugins =
             PluginWatcher::new(config.root_dir.join(plugins::REGISTRY), handlers.collect());
+        let plugin_sockets = plugins.sockets();
         let parts = agent::Parts {
             cluster,
             cri: Arc::clone(&cri),
@@ -383,6 +384,7 @@ impl Serving<'_> {
         let view = agent.view();
         let gates = file.gates();
         let node_api = NodeApi::new(&config_shown, &gates, agent.view(), Arc::clone(&cri));
+        let node_api = node_api.with_plugins(plugin_sockets);
         let node_api = node_api.with_drivers(volume_drivers, gates.enabled("CSIVolumeHealth"));
         let node_api = Arc::new(node_api.with_cluster(in_cluster));
         systemd::notify("READY=1");
