@@ -1,12 +1,16 @@
 //! Prepares the volumes of a pod, lets drivers mount and unmount theirs, and updates volumes that show objects or fields.
 
+use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 
 use super::chain;
+use crate::clock::{Clock, after};
 use crate::pod_spec::spec::HostVolume;
 use crate::reporting::events::{EventReason, EventType};
 use crate::reporting::measures::VolumeOperation;
@@ -21,6 +25,11 @@ use tasks::{blocking, brief};
 
 /// The maximum number of entries of objects that the agent writes while its other tasks wait: each may have 1 MiB.
 const FEW_ENTRIES: usize = 16;
+
+/// When an event first reports that giving a volume to the pod's group takes long, and the period of later ones (Kubernetes 1.36,
+/// pkg/volume/volume_linux.go).
+const FIRST_PROGRESS: Duration = Duration::from_secs(30);
+const PROGRESS: Duration = Duration::from_secs(60);
 
 /// Prepares all volumes. `runtime_name` is the name of the runtime.
 pub(super) async fn prepare(
@@ -71,8 +80,7 @@ async fn mount_one(
     let MountedVolume { path, is_device, takes_group, expansion } = mounted;
     record_expansion(shared, pod, volume, expansion);
     if takes_group && gives_group(pod) && !volume.readonly {
-        let (pod, path) = (pod.clone(), path.clone());
-        blocking(move || give_to_group(&pod, &path, false)).await?;
+        give(shared, pod, &path).await?;
     }
     Ok(HostVolume {
         host_path: path,
@@ -82,6 +90,55 @@ async fn mount_one(
         spec_name: Some(volume.spec_name.clone()),
         ..HostVolume::default()
     })
+}
+
+/// Gives a mounted volume to the pod's group, and reports the progress in events.
+async fn give(shared: &Shared, pod: &Pod, path: &Path) -> Result<(), VolumeError> {
+    let visited = Arc::new(AtomicU64::new(0));
+    let giving = {
+        let (pod, path, visited) = (pod.clone(), path.to_owned(), Arc::clone(&visited));
+        blocking(move || give_to_group(&pod, &path, false, &visited))
+    };
+    let report = |is_first: bool| {
+        let visited = (!is_first).then(|| visited.load(Ordering::Relaxed));
+        let message = progress(path, pod.uid(), visited);
+        tracing::warn!(pod = %pod.full_name(), progress = message, "changing the group of a volume");
+        let reason = "VolumePermissionChangeInProgress";
+        shared.events.record_text(pod, None, EventType::Warning, reason, &message);
+    };
+    with_reports(shared.clock.as_ref(), giving, report).await
+}
+
+/// Waits for `work`, and reports meanwhile that it takes long; the argument is whether it is the first report.
+async fn with_reports<T>(
+    clock: &dyn Clock,
+    work: impl Future<Output = T>,
+    report: impl Fn(bool),
+) -> T {
+    let mut work = pin!(work);
+    let mut wait = FIRST_PROGRESS;
+    loop {
+        tokio::select! {
+            done = work.as_mut() => return done,
+            () = clock.sleep_until(after(clock.now(), wait)) => {
+                report(wait == FIRST_PROGRESS);
+                wait = PROGRESS;
+            }
+        }
+    }
+}
+
+/// ◆ The message about a volume that is being given to a group: the first one, or one with the number of files so far.
+fn progress(path: &Path, uid: &PodUid, visited: Option<u64>) -> String {
+    let path = path.display().to_string();
+    let from_uid = path.find(uid.as_str()).and_then(|at| path.get(at..));
+    let volume = from_uid.unwrap_or(&path);
+    match visited {
+        None => format!(
+            "Setting volume ownership for {volume} is taking longer than expected, consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods"
+        ),
+        Some(files) => format!("Setting volume ownership for {volume}, processed {files} files."),
+    }
 }
 
 /// Lets drivers remount volumes whose files they update by a remount. A failed volume stays as it is.
@@ -268,11 +325,38 @@ pub(super) fn record(shared: &Shared, pod: &Pod, failed: &[MountError]) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::clock::TokioClock;
     use crate::fixtures;
+
+    #[tokio::test(start_paused = true)]
+    async fn long_work_is_reported_after_half_a_minute_and_each_minute() {
+        let clock = TokioClock::starting_at(Timestamp::UNIX_EPOCH);
+        let reports = RefCell::new(Vec::new());
+        let report = |is_first| reports.borrow_mut().push((clock.now().as_second(), is_first));
+        let work = async {
+            tokio::time::sleep(Duration::from_secs(160)).await;
+            "done"
+        };
+        assert_eq!(with_reports(&clock, work, report).await, "done");
+        assert_eq!(*reports.borrow(), [(30, true), (90, false), (150, false)]);
+    }
+
+    #[rstest]
+    #[case(
+        None,
+        "Setting volume ownership for u/volumes/v is taking longer than expected, consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods"
+    )]
+    #[case(Some(7), "Setting volume ownership for u/volumes/v, processed 7 files.")]
+    fn progress_has_the_text_of_a_kubelet(#[case] visited: Option<u64>, #[case] expected: &str) {
+        let path = Path::new("/r/pods/u/volumes/v");
+        assert_eq!(progress(path, &PodUid::new("u"), visited), expected);
+    }
 
     fn items(count: usize) -> Value {
         (0..count).map(|number| json!({"key": "k", "path": format!("p{number}")})).collect()

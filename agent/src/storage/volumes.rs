@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use api::pod::{Pod, PodUid};
@@ -478,9 +479,15 @@ impl PodDirs {
     }
 }
 
-/// Gives a volume that a driver has mounted to the pod's group, according to the pod's policy.
-pub(crate) fn give_to_group(pod: &Pod, path: &Path, readonly: bool) -> Result<(), VolumeError> {
-    claim::give_to_group(pod, path, readonly)
+/// Gives a volume that a driver has mounted to the pod's group, according to the pod's policy. Counts its files in `visited`
+/// meanwhile.
+pub(crate) fn give_to_group(
+    pod: &Pod,
+    path: &Path,
+    readonly: bool,
+    visited: &AtomicU64,
+) -> Result<(), VolumeError> {
+    claim::give_to_group(pod, path, readonly, visited)
 }
 
 /// Whether a driver may mount the volume: the kind of a claim's volume is known only once it is bound.

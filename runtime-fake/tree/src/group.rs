@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, chownat, fstat, openat};
@@ -20,11 +21,11 @@ const SET_GROUP: u32 = 0o2000;
 /// # Errors
 /// The kernel's error.
 pub fn give_to_group(path: &Path, group: u32, readonly: bool) -> io::Result<()> {
-    GroupVisitor::new(group, readonly, false).give_tree(path)
+    GroupVisitor::new(group, readonly, false, &AtomicU64::new(0)).give_tree(path)
 }
 
 /// Like [`give_to_group`], but leaves files as they are whose group or mode the file system does not change. Returns the first of
-/// these errors.
+/// these errors. Counts the files and directories in `visited` meanwhile.
 ///
 /// # Errors
 /// EINVAL if the group is not in the user namespace; the kernel's error if the tree cannot be read.
@@ -32,8 +33,9 @@ pub fn give_to_group_if_possible(
     path: &Path,
     group: u32,
     readonly: bool,
+    visited: &AtomicU64,
 ) -> io::Result<Option<Errno>> {
-    let mut giver = GroupVisitor::new(group, readonly, true);
+    let mut giver = GroupVisitor::new(group, readonly, true, visited);
     giver.give_tree(path)?;
     Ok(giver.refused)
 }
@@ -50,18 +52,19 @@ pub fn is_of_group(path: &Path, group: u32, readonly: bool) -> io::Result<bool> 
 
 const FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-struct GroupVisitor {
+struct GroupVisitor<'v> {
     group: Gid,
     readonly: bool,
     /// Whether a file that cannot be changed is left as it is.
     tolerates: bool,
     /// The first error that was tolerated.
     refused: Option<Errno>,
+    visited: &'v AtomicU64,
 }
 
-impl GroupVisitor {
-    fn new(group: u32, readonly: bool, tolerates: bool) -> Self {
-        Self { group: Gid::from_raw(group), readonly, tolerates, refused: None }
+impl<'v> GroupVisitor<'v> {
+    fn new(group: u32, readonly: bool, tolerates: bool, visited: &'v AtomicU64) -> Self {
+        Self { group: Gid::from_raw(group), readonly, tolerates, refused: None, visited }
     }
 
     fn give_tree(&mut self, path: &Path) -> io::Result<()> {
@@ -83,6 +86,7 @@ impl GroupVisitor {
 
     /// Changes the open file, without looking up its name again.
     fn give(&mut self, file: &OwnedFd, stat: &Stat) -> Result<(), Errno> {
+        self.visited.fetch_add(1, Ordering::Relaxed);
         self.tolerated(chownat(file, c"", None, Some(self.group), AtFlags::EMPTY_PATH))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Symlink {
@@ -106,7 +110,7 @@ impl GroupVisitor {
     }
 }
 
-impl Visitor for GroupVisitor {
+impl Visitor for GroupVisitor<'_> {
     fn visit(&mut self, entry: &Entry<'_>) -> Result<(), Errno> {
         match entry.is_directory() {
             // A directory is changed after its contents.
@@ -165,7 +169,9 @@ mod tests {
         fs::create_dir(&volume).unwrap();
         fs::write(volume.join("f"), "").unwrap();
         fs::set_permissions(volume.join("f"), fs::Permissions::from_mode(0o600)).unwrap();
-        let refused = give_to_group_if_possible(&volume, 4242, false).unwrap();
+        let visited = AtomicU64::new(0);
+        let refused = give_to_group_if_possible(&volume, 4242, false, &visited).unwrap();
+        assert_eq!(visited.into_inner(), 2, "the file and its directory");
         let found = volume.join("f").metadata().unwrap();
         // Only root may give files to any group.
         let expected = (found.gid() != 4242).then_some(Errno::PERM);

@@ -5,6 +5,7 @@
 use std::fs::FileType;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::pod::Pod;
@@ -285,7 +286,7 @@ fn mount(
                 (None, Some(source)) => {
                     let path = local(&source.path)?;
                     if !readonly {
-                        give_to_group(pod, &path, false)?;
+                        give_to_group(pod, &path, false, &AtomicU64::new(0))?;
                     }
                     (path, true)
                 }
@@ -325,16 +326,23 @@ fn local_of_type(
     }
 }
 
-/// Gives a volume of another system to the pod's group, according to the pod's policy.
-pub(super) fn give_to_group(pod: &Pod, path: &Path, readonly: bool) -> Result<(), VolumeError> {
-    give_by_policy(pod, path, readonly, group::give_if_possible)
+/// Gives a volume of another system to the pod's group, according to the pod's policy. Counts its files in `visited` meanwhile.
+pub(super) fn give_to_group(
+    pod: &Pod,
+    path: &Path,
+    readonly: bool,
+    visited: &AtomicU64,
+) -> Result<(), VolumeError> {
+    give_by_policy(pod, path, readonly, |path, group, readonly| {
+        group::give_if_possible(path, group, readonly, visited)
+    })
 }
 
 fn give_by_policy(
     pod: &Pod,
     path: &Path,
     readonly: bool,
-    give: fn(&Path, u32, bool) -> Result<(), VolumeError>,
+    give: impl FnOnce(&Path, u32, bool) -> Result<(), VolumeError>,
 ) -> Result<(), VolumeError> {
     let Some(group) = group::of_pod(pod)? else {
         return Ok(());

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use api::pod::Pod;
 
@@ -21,9 +22,14 @@ pub(super) fn give(path: &Path, group: u32, readonly: bool) -> Result<(), Volume
 }
 
 /// Gives a volume that the agent does not create to a group. As in a kubelet, files that its file system does not give stay as they
-/// are (Kubernetes 1.36, pkg/volume/volume_linux.go changeFilePermission).
-pub(super) fn give_if_possible(path: &Path, group: u32, readonly: bool) -> Result<(), VolumeError> {
-    let refused = file_tree::give_to_group_if_possible(path, group, readonly)
+/// are (Kubernetes 1.36, pkg/volume/volume_linux.go changeFilePermission). Counts its files in `visited` meanwhile.
+pub(super) fn give_if_possible(
+    path: &Path,
+    group: u32,
+    readonly: bool,
+    visited: &AtomicU64,
+) -> Result<(), VolumeError> {
+    let refused = file_tree::give_to_group_if_possible(path, group, readonly, visited)
         .map_err(|error| not_given(error, Some(("fsGroup", group)), "set the group of", path))?;
     if let Some(error) = refused {
         tracing::warn!(path = %path.display(), group, %error, "failed to give some files of a volume to its group");
