@@ -308,7 +308,11 @@ impl NodeApi {
             let status = statuses.find(|status| status.name == container);
             status.map(|status| status.image).unwrap_or_default()
         };
-        cadvisor::metrics(&runtime.flatten(), summary.as_ref(), is_complete, machine, image)
+        let runtime = runtime.flatten();
+        let mut metrics =
+            cadvisor::metrics(&runtime, summary.as_ref(), is_complete, machine, image);
+        cadvisor::add_disks(&mut metrics, &self.statistics.disks().await);
+        metrics
     }
 
     /// The runtime's own metrics, if it has any.

@@ -27,7 +27,7 @@ pub(crate) use machine::ProcMachine;
 pub(crate) use proc::boot;
 use summarizer::RuntimeAnswers;
 pub(crate) use summarizer::{Locations, Summarizer};
-use summary::{Summary, VolumeStats};
+use summary::{FsStats, Summary, VolumeStats};
 use volumes::PodVolumes;
 
 /// How long a request waits for measurements of volumes, whose file systems or drivers may hang.
@@ -120,6 +120,16 @@ impl Statistics {
     pub(crate) async fn log_usage(&self, lists: Lists) -> Vec<LogUsage> {
         let summarizer = Arc::clone(&self.summarizer);
         let measure = move || disk::log_usage(&summarizer.locations.logs, &lists);
+        tasks::spawn_blocking(measure).await.unwrap_or_default()
+    }
+
+    /// The machine's file systems, by their devices.
+    pub(crate) async fn disks(&self) -> Vec<(String, FsStats)> {
+        let summarizer = Arc::clone(&self.summarizer);
+        let measure = move || {
+            let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+            disk::file_systems(&table, |path| summarizer.machine.fs(path))
+        };
         tasks::spawn_blocking(measure).await.unwrap_or_default()
     }
 

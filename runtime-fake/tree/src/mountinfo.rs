@@ -15,6 +15,8 @@ pub struct Mount<'a> {
     pub propagation: Vec<&'a str>,
     /// The type of the file system.
     pub kind: &'a str,
+    /// The source of the file system: a device, or any text.
+    pub source: String,
     /// The options of the file system.
     pub super_options: &'a str,
 }
@@ -32,7 +34,8 @@ pub fn mounts(table: &str) -> impl Iterator<Item = Mount<'_>> {
             options: mount.next()?,
             propagation: mount.collect(),
             kind: system.next()?,
-            super_options: system.nth(1).unwrap_or_default(),
+            source: system.next().map(unescaped).unwrap_or_default(),
+            super_options: system.next().unwrap_or_default(),
         })
     })
 }

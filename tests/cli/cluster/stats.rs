@@ -180,6 +180,11 @@ async fn metrics_have_the_names_and_times_of_a_kubelet() {
     assert!(of_app.is_some(), "{text}");
     let node = r#"container_cpu_usage_seconds_total{container="",cpu="total",id="/",image="",name="",namespace="",pod=""}"#;
     assert!(metric(&text, node).is_some_and(|(value, _)| value > 0.0), "{text}");
+    let disk = text.lines().find(|line| {
+        line.starts_with("container_fs_limit_bytes{container=\"\",device=")
+            && line.contains("id=\"/\"")
+    });
+    assert!(disk.is_some(), "{text}");
     assert!(metric(&text, "machine_cpu_cores").is_some_and(|(value, _)| value >= 1.0));
 
     let text = metrics(&served, "/metrics").await;

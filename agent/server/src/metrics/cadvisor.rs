@@ -10,7 +10,7 @@ use agent::cri::stats::{Metric, MetricDescriptor};
 use super::resource::since_1970;
 use super::text::{Description, Labels, Metrics, counter, gauge};
 use crate::stats::summary::{
-    ContainerStats, CpuStats, IoStats, MemoryStats, NetworkStats, Psi, Summary, SwapStats,
+    ContainerStats, CpuStats, FsStats, IoStats, MemoryStats, NetworkStats, Psi, Summary, SwapStats,
 };
 
 const CPU: Description<'_> =
@@ -34,6 +34,9 @@ const FS_LIMIT: Description<'_> = gauge(
     "container_fs_limit_bytes",
     "Number of bytes that can be consumed by the container on this filesystem.",
 );
+const FS_INODES: Description<'_> = gauge("container_fs_inodes_total", "Number of Inodes");
+const FS_INODES_FREE: Description<'_> =
+    gauge("container_fs_inodes_free", "Number of available Inodes");
 const PROCESSES: Description<'_> =
     gauge("container_processes", "Number of processes running inside the container.");
 const START: Description<'_> = gauge(
@@ -149,6 +152,23 @@ pub(crate) fn metrics(
         add_network(&mut metrics, &labels, node.network.as_ref());
     }
     metrics
+}
+
+/// Adds the machine's file systems, by their devices.
+pub(crate) fn add_disks(metrics: &mut Metrics, disks: &[(String, FsStats)]) {
+    for (device, fs) in disks {
+        let labels = with(&common(["", "/", "", "", "", ""]), "device", device);
+        for (what, amount) in [
+            (&FS_USAGE, fs.used_bytes),
+            (&FS_LIMIT, fs.capacity_bytes),
+            (&FS_INODES, fs.inodes),
+            (&FS_INODES_FREE, fs.inodes_free),
+        ] {
+            if let Some(amount) = amount {
+                metrics.add_at(what, &labels, amount as f64, fs.time.0);
+            }
+        }
+    }
 }
 
 /// Adds the runtime's own metrics. Skips a metric without a descriptor, or with another number of labels than its descriptor.
@@ -353,6 +373,28 @@ mod tests {
             "machine_memory_bytes 4096",
         ];
         assert_eq!(values(&all), expected);
+    }
+
+    #[test]
+    fn file_systems_of_the_machine_are_those_of_the_root_cgroup() {
+        let fs = FsStats {
+            capacity_bytes: Some(9),
+            used_bytes: Some(4),
+            inodes: Some(7),
+            inodes_free: Some(5),
+            ..FsStats::default()
+        };
+        let mut metrics = Metrics::default();
+        add_disks(&mut metrics, &[("/dev/sda1".to_owned(), fs)]);
+        let of_root =
+            r#"{container="",device="/dev/sda1",id="/",image="",name="",namespace="",pod=""}"#;
+        let expected = ["inodes_free", "inodes_total", "limit_bytes", "usage_bytes"];
+        let expected: Vec<String> = expected
+            .iter()
+            .zip([5, 7, 9, 4])
+            .map(|(name, value)| format!("container_fs_{name}{of_root} {value}"))
+            .collect();
+        assert_eq!(values(&metrics), expected);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The disk usage of container logs.
+//! The disk usage of container logs, and that of the machine's file systems.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -8,9 +8,10 @@ use agent::cri::{ListedState, Lists};
 use agent::observed::SandboxId;
 use agent::storage::volumes::of_own_files;
 use compact::Set;
+use file_tree::mountinfo::mounts;
 use jiff::Timestamp;
 
-use super::summary::PodReference;
+use super::summary::{FsStats, PodReference};
 
 /// The unit of [`MetadataExt::blocks`].
 const BLOCK: u64 = 512;
@@ -42,6 +43,28 @@ pub(super) fn own_files(root_dir: &Path, logs: &Path, pod: &PodReference) -> Opt
         inodes_used: Some(inodes),
         ..LayerStats::default()
     })
+}
+
+/// ◆ The file systems of a mount table on devices, by the device, and those in memory, by the mount point (cAdvisor 0.56, fs/fs.go
+/// processMounts). Those of other machines, which may not respond, and those of containers are left out.
+pub(super) fn file_systems(
+    table: &str,
+    measure: impl Fn(&Path) -> Option<FsStats>,
+) -> Vec<(String, FsStats)> {
+    let (mut found, mut known) = (Vec::new(), Set::new());
+    for mount in mounts(table) {
+        let device = match mount.kind {
+            "tmpfs" => mount.at.clone(),
+            "ext2" | "ext3" | "ext4" | "btrfs" | "xfs" => mount.source,
+            _ => continue,
+        };
+        if known.insert(device.clone())
+            && let Some(fs) = measure(Path::new(&mount.at))
+        {
+            found.push((device, fs));
+        }
+    }
+    found
 }
 
 /// The disk usage of a container's logs.
@@ -99,6 +122,26 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[test]
+    fn each_device_has_its_first_mount() {
+        let table = "\
+            22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n\
+            23 22 0:21 / /run rw - tmpfs tmpfs rw\n\
+            24 22 8:1 /a /b rw - ext4 /dev/sda1 rw\n\
+            25 22 0:22 / /data rw - nfs4 server:/data rw\n\
+            26 22 0:23 / /c rw - overlay overlay rw\n\
+            27 22 8:2 / /gone rw - xfs /dev/sda2 rw\n";
+        let measured = |path: &Path| {
+            let capacity_bytes = u64::try_from(path.as_os_str().len()).ok();
+            let is_known = path != Path::new("/gone");
+            is_known.then(|| FsStats { capacity_bytes, ..FsStats::default() })
+        };
+        let found = file_systems(table, measured).into_iter();
+        let found: Vec<_> = found.map(|(device, fs)| (device, fs.capacity_bytes)).collect();
+        let expected = [("/dev/sda1", Some(1)), ("/run", Some(4))];
+        assert_eq!(found, expected.map(|(device, bytes)| (device.to_owned(), bytes)));
+    }
 
     #[rstest]
     #[case("ns", "app", Some("/logs/ns_p_u/app"))]
