@@ -1,6 +1,7 @@
 //! ◆ Checks whether a configuration allows the agent to run on this machine. Pure.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/apis/config/validation/validation_linux.go, pkg/kubelet/cm/container_manager_linux.go.
+//! Source: Kubernetes 1.36, pkg/kubelet/apis/config/validation/validation_linux.go, pkg/kubelet/cm/container_manager_linux.go,
+//! cmd/kubelet/app/server.go run.
 
 use crate::local_node::kubelet_config::{FieldProblem, KubeletConfiguration};
 
@@ -40,6 +41,11 @@ pub fn host_problems(config: &KubeletConfiguration, host: &Host) -> Vec<FieldPro
         if config.single_process_oom_kill == Some(false) {
             add("singleProcessOOMKill", "false needs the unified hierarchy (cgroup v2)".to_owned());
         }
+        let swap = config.memory_swap.as_ref().and_then(|swap| swap.swap_behavior.as_deref());
+        if swap == Some("LimitedSwap") {
+            let problem = "LimitedSwap needs the unified hierarchy (cgroup v2): boot this machine with it, or set NoSwap";
+            add("memorySwap.swapBehavior", problem.to_owned());
+        }
     }
     if host.swaps && config.fail_swap_on == Some(true) {
         let problem = "swap is enabled on this machine: run swapoff, or set failSwapOn: false";
@@ -69,6 +75,11 @@ mod tests {
     #[case("{\"failCgroupV1\": true}", "failCgroupV1: this machine has cgroup v1")]
     #[case("{\"singleProcessOOMKill\": false}", "singleProcessOOMKill: false needs")]
     #[case("{\"failSwapOn\": true}", "failSwapOn: swap is enabled")]
+    #[case("{\"memorySwap\": {\"swapBehavior\": \"NoSwap\"}}", "")]
+    #[case(
+        "{\"memorySwap\": {\"swapBehavior\": \"LimitedSwap\"}}",
+        "memorySwap.swapBehavior: LimitedSwap needs"
+    )]
     #[case(
         "{\"protectKernelDefaults\": true}",
         "protectKernelDefaults: kernel.panic is 0: run sysctl -w kernel.panic=10"
