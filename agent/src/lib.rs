@@ -228,7 +228,9 @@ use sync_loop::monitor::SyncLoopMonitor;
 use sync_loop::{Published, Receivers};
 use tasks::blocking;
 use upkeep::gc::collector::ContainerCollector;
-use upkeep::machine_watch::{OomCount, check_cgroup_version, check_resolv_conf, watch_oom_kills};
+use upkeep::machine_watch::{
+    OomCount, check_cgroup_version, check_resolv_conf, check_swap, watch_oom_kills,
+};
 use upkeep::pod_cgroups::{self, PodCgroups, Pods};
 use upkeep::shutdown::{STATE_FILE, ShutdownWatch};
 use view::{ClaimsView, ManagersView, NodeResources};
@@ -445,9 +447,13 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     });
     // Only for a node: the user of a laptop does not need these warnings about its cgroups and resolv.conf.
     if config.adopt_node {
-        let (version, name) = (node.cgroup_version, config.node_name.clone());
+        let (version, swap, name) =
+            (node.cgroup_version, node.swap_capacity, config.node_name.clone());
         let events = events.clone();
-        tasks.spawn(tasks::boxed(async move { check_cgroup_version(version, &name, &events) }));
+        tasks.spawn(tasks::boxed(async move {
+            check_cgroup_version(version, &name, &events);
+            check_swap(swap, &name, &events);
+        }));
     }
     if let Some(path) = config.resolv_conf.clone().filter(|_| config.adopt_node) {
         let (node, events) = (config.node_name.clone(), events.clone());

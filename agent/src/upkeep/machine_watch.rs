@@ -1,7 +1,7 @@
-//! Events of the node about its machine: OOM kills, cgroup v1, and a resolv.conf beyond the limits.
+//! Events of the node about its machine: OOM kills, cgroup v1, swap, and a resolv.conf beyond the limits.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/oom/oom_watcher_linux.go, pkg/kubelet/kubelet_linux.go cgroupVersionCheck,
-//! pkg/kubelet/network/dns/dns.go CheckLimitsForResolvConf.
+//! pkg/kubelet/cm/container_manager_linux.go NewContainerManager, pkg/kubelet/network/dns/dns.go CheckLimitsForResolvConf.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use tasks::brief;
 
 /// pkg/kubelet/cm/container_manager.go CgroupV1DeprecatedWarning.
 const CGROUP_V1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
+
+const NO_NOSWAP: &str = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk and should no longer be considered secure.";
 
 /// The number of OOM kills because the machine had no memory left. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +58,14 @@ pub(crate) fn check_cgroup_version(version: CgroupVersion, node: &str, events: &
     }
 }
 
+/// Reports once that the machine has this much swap: volumes in memory are on file systems without the option noswap.
+pub(crate) fn check_swap(bytes: i64, node: &str, events: &EventRecorder) {
+    if bytes > 0 {
+        let reason = "PossibleMemoryBackedVolumesOnDisk";
+        events.record_node_warning(node, reason, NO_NOSWAP.to_owned());
+    }
+}
+
 /// Reports once how the node's resolv.conf exceeds the limits of pods, to which the cluster adds its own domains.
 pub(crate) fn check_resolv_conf(path: &Path, in_cluster: bool, node: &str, events: &EventRecorder) {
     let problem = match brief(|| read_resolv_conf(path)) {
@@ -87,6 +97,20 @@ mod tests {
         let event = seen.try_recv().unwrap();
         assert_eq!((event.object.name.as_str(), event.reason.as_str()), ("n1", "CgroupV1"));
         assert_eq!((event.kind, event.message.as_str()), (EventType::Warning, CGROUP_V1));
+    }
+
+    #[tokio::test]
+    async fn swap_is_an_event_of_the_node() {
+        let clock = TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+        let events = EventRecorder::new(Arc::new(clock));
+        let mut seen = events.subscribe();
+        check_swap(0, "n1", &events);
+        assert!(seen.try_recv().is_err(), "nothing is wrong");
+        check_swap(4096, "n1", &events);
+        let event = seen.try_recv().unwrap();
+        let expected = ("n1", "PossibleMemoryBackedVolumesOnDisk");
+        assert_eq!((event.object.name.as_str(), event.reason.as_str()), expected);
+        assert_eq!((event.kind, event.message.as_str()), (EventType::Warning, NO_NOSWAP));
     }
 
     #[tokio::test]
