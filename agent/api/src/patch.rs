@@ -1,5 +1,5 @@
-//! ◆ Patches of objects: applies JSON merge patches and strategic merge patches, and computes them from two or three versions of an
-//! object. Pure.
+//! ◆ Patches of objects: applies JSON merge patches and strategic merge patches, and computes strategic ones from two versions of
+//! an object. Pure.
 //!
 //! Objects and patches are JSON values. The caller decodes and validates the result: it may have null fields, and fields
 //! that its type does not have.

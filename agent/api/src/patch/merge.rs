@@ -23,36 +23,12 @@ pub fn apply(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Computes the smallest patch that turns `old` into `new`: `{}` if two objects are equal.
-///
-/// A patch cannot set a field to null: if `new` has a null field, the patched object lacks it.
-#[must_use]
-pub fn between(old: &Value, new: &Value) -> Value {
-    let (Value::Object(old), Value::Object(new)) = (old, new) else {
-        return new.clone();
-    };
-    let removed = old.keys().filter(|name| !new.contains_key(*name));
-    let mut patch: Object = removed.map(|name| (name.clone(), Value::Null)).collect();
-    for (name, value) in new {
-        match old.get(name) {
-            Some(before) if before == value => {}
-            Some(before) => {
-                patch.insert(name.clone(), between(before, value));
-            }
-            None => {
-                patch.insert(name.clone(), value.clone());
-            }
-        }
-    }
-    Value::Object(patch)
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    use super::{apply, between};
+    use super::apply;
 
     /// The examples of RFC 7386, appendix A, and a few more.
     #[rstest]
@@ -88,27 +64,5 @@ mod tests {
     ) {
         apply(&mut target, &patch);
         assert_eq!(target, expected);
-    }
-
-    #[rstest]
-    #[case::equal(json!({"a": {"b": [1]}}), json!({"a": {"b": [1]}}), json!({}))]
-    #[case::added(json!({}), json!({"a": {"b": 1}}), json!({"a": {"b": 1}}))]
-    #[case::removed(json!({"a": {"b": 1}, "c": 2}), json!({"c": 2}), json!({"a": null}))]
-    #[case::removed_deep(json!({"a": {"b": 1, "c": 2}}), json!({"a": {"b": 1}}), json!({"a": {"c": null}}))]
-    #[case::changed_list(json!({"a": [1, 2]}), json!({"a": [1]}), json!({"a": [1]}))]
-    #[case::object_to_scalar(json!({"a": {"b": 1}}), json!({"a": 1}), json!({"a": 1}))]
-    #[case::scalar_to_object(json!({"a": 1}), json!({"a": {"b": 1}}), json!({"a": {"b": 1}}))]
-    #[case::emptied(json!({"a": {"b": 1}}), json!({"a": {}}), json!({"a": {"b": null}}))]
-    #[case::scalars(json!(1), json!(2), json!(2))]
-    fn between_is_the_smallest_patch(
-        #[case] old: Value,
-        #[case] new: Value,
-        #[case] expected: Value,
-    ) {
-        let patch = between(&old, &new);
-        assert_eq!(patch, expected);
-        let mut patched = old;
-        apply(&mut patched, &patch);
-        assert_eq!(patched, new);
     }
 }

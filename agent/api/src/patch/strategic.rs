@@ -18,8 +18,8 @@ mod elements;
 
 use std::fmt;
 
-use apply::{Target, merge};
-use diff::{Changes, diff};
+use apply::merge;
+use diff::diff;
 use serde_json::Value;
 
 use super::schema::TypeSchema;
@@ -66,7 +66,7 @@ pub fn schema_of(api_version: &str, kind: &str) -> Option<Schema> {
 /// Source: `StrategicMergePatch`.
 pub fn apply(schema: Schema, object: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let mut patched = fields(object)?;
-    merge(&mut patched, fields(patch)?, schema.0, Target::Object)?;
+    merge(&mut patched, fields(patch)?, schema.0)?;
     *object = Value::Object(patched);
     Ok(())
 }
@@ -80,30 +80,7 @@ pub fn apply(schema: Schema, object: &mut Value, patch: &Value) -> Result<(), Pa
 ///
 /// Source: `CreateTwoWayMergePatch`.
 pub fn between(schema: Schema, original: &Value, modified: &Value) -> Result<Value, PatchError> {
-    diff(&fields(original)?, &fields(modified)?, schema.0, Changes::All).map(Value::Object)
-}
-
-/// Computes the patch that `kubectl apply` sends for the object `current`: it removes fields that are in `original`, the last
-/// applied configuration, but not in `modified`, and sets fields that are in `modified` but not in `current`.
-///
-/// Conflicts are overwritten, as `kubectl apply` does by default. Null counts as an empty object: without a last
-/// configuration nothing is removed.
-///
-/// # Errors
-/// If an element of a merged list lacks the merge key, or is not an object.
-///
-/// Source: `CreateThreeWayMergePatch`.
-pub fn three_way(
-    schema: Schema,
-    original: &Value,
-    modified: &Value,
-    current: &Value,
-) -> Result<Value, PatchError> {
-    let modified = fields(modified)?;
-    let mut patch = diff(&fields(original)?, &modified, schema.0, Changes::Deletions)?;
-    let additions = diff(&fields(current)?, &modified, schema.0, Changes::Additions)?;
-    merge(&mut patch, additions, schema.0, Target::Patch)?;
-    Ok(Value::Object(patch))
+    diff(&fields(original)?, &fields(modified)?, schema.0).map(Value::Object)
 }
 
 fn fields(value: &Value) -> Result<Object, PatchError> {

@@ -1,4 +1,4 @@
-//! ◆ Merges a strategic merge patch into an object, or into another patch.
+//! ◆ Merges a strategic merge patch into an object.
 
 use serde_json::Value;
 
@@ -7,21 +7,11 @@ use super::super::{Object, PatchError, PatchProblem};
 use super::elements::{Elements, deduplicate, is_deletion};
 use super::{DELETE, DELETE_FROM_LIST, DIRECTIVE, ELEMENT_ORDER, REPLACE, RETAIN_KEYS, field_of};
 
-/// The target of a merge.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
-    /// An object: directives are carried out.
-    Object,
-    /// Another patch: directives and nulls are kept.
-    Patch,
-}
-
 /// Merges a patch into `target`.
 pub(super) fn merge(
     target: &mut Object,
     mut patch: Object,
     fields: &'static TypeSchema,
-    into: Target,
 ) -> Result<(), PatchError> {
     if let Some(directive) = patch.remove(DIRECTIVE) {
         *target = match directive.as_str() {
@@ -32,18 +22,18 @@ pub(super) fn merge(
         return Ok(());
     }
     if let Some(kept) = patch.remove(RETAIN_KEYS) {
-        retain_keys(target, kept, &patch, into)?;
+        retain_keys(target, kept, &patch)?;
     }
     for name in names(&patch, ELEMENT_ORDER) {
         let order = patch.remove(&name).unwrap_or_default();
-        set_element_order(target, &mut patch, (&name, order), fields, into)?;
+        set_element_order(target, &mut patch, (&name, order), fields)?;
     }
     for name in names(&patch, DELETE_FROM_LIST) {
         let scalars = patch.remove(&name).unwrap_or_default();
-        delete_scalars(target, name, scalars, fields, into)?;
+        delete_scalars(target, &name, scalars, fields)?;
     }
     for (name, value) in patch {
-        set_field(target, &name, value, fields.field(&name), into)
+        set_field(target, &name, value, fields.field(&name))
             .map_err(|error| error.within(&name))?;
     }
     Ok(())
@@ -59,13 +49,9 @@ fn set_field(
     name: &str,
     value: Value,
     field: FieldSchema,
-    into: Target,
 ) -> Result<(), PatchError> {
     if value.is_null() {
         target.remove(name);
-        if into == Target::Patch {
-            target.insert(name.to_owned(), Value::Null);
-        }
         return Ok(());
     }
     match (target.get_mut(name), value) {
@@ -74,11 +60,11 @@ fn set_field(
                 *old = new;
                 return Ok(());
             }
-            merge(old, new, field.fields, into)
+            merge(old, new, field.fields)
         }
-        (Some(Value::Array(old)), Value::Array(new)) => merge_list(old, new, &field, into),
+        (Some(Value::Array(old)), Value::Array(new)) => merge_list(old, new, &field),
         (_, mut value) => {
-            if clean(&mut value, into) {
+            if clean(&mut value) {
                 target.insert(name.to_owned(), value);
             } else {
                 target.remove(name);
@@ -89,16 +75,7 @@ fn set_field(
 }
 
 /// Removes the fields that are not in `kept`, the value of `$retainKeys`.
-fn retain_keys(
-    target: &mut Object,
-    kept: Value,
-    patch: &Object,
-    into: Target,
-) -> Result<(), PatchError> {
-    if into == Target::Patch {
-        let known = target.entry(RETAIN_KEYS).or_insert_with(|| kept.clone());
-        return if *known == kept { Ok(()) } else { Err(PatchProblem::RetainKeys.into()) };
-    }
+fn retain_keys(target: &mut Object, kept: Value, patch: &Object) -> Result<(), PatchError> {
     let Value::Array(kept) = kept else { return Err(PatchProblem::RetainKeys.into()) };
     let is_kept = |name: &str| kept.iter().any(|kept| kept == name);
     let mut set = patch.iter().filter(|(name, value)| !value.is_null() && !is_list_directive(name));
@@ -115,14 +92,7 @@ fn set_element_order(
     patch: &mut Object,
     (directive, order): (&str, Value),
     fields: &'static TypeSchema,
-    into: Target,
 ) -> Result<(), PatchError> {
-    if into == Target::Patch {
-        let known = target.entry(directive).or_insert_with(|| order.clone());
-        if *known != order {
-            return Err(PatchError::from(PatchProblem::ElementOrder).within(directive));
-        }
-    }
     let Value::Array(order) = order else {
         return Err(PatchError::from(PatchProblem::ElementOrder).within(directive));
     };
@@ -130,7 +100,7 @@ fn set_element_order(
         .ok_or_else(|| PatchError::from(PatchProblem::ElementOrder).within(directive))?;
     let field = fields.field(name);
     let new = patch.remove(name);
-    let merged = ordered_list(target.get(name), new, &order, &field, into);
+    let merged = ordered_list(target.get(name), new, &order, &field);
     if let Some(list) = merged.map_err(|error| error.within(name))? {
         target.insert(name.to_owned(), Value::Array(list));
     }
@@ -143,7 +113,6 @@ fn ordered_list(
     new: Option<Value>,
     order: &[Value],
     field: &FieldSchema,
-    into: Target,
 ) -> Result<Option<Vec<Value>>, PatchError> {
     let old = match old {
         Some(Value::Array(list)) => Some(list),
@@ -165,13 +134,13 @@ fn ordered_list(
     let merged = match (old, new) {
         (Some(old), Some(new)) => {
             let mut merged = old.clone();
-            merge_list(&mut merged, new, field, into)?;
+            merge_list(&mut merged, new, field)?;
             merged
         }
         (Some(old), None) => old.clone(),
         (None, new) => {
             let mut added = new.unwrap_or_default();
-            added.retain_mut(|element| clean(element, into));
+            added.retain_mut(clean);
             added
         }
     };
@@ -235,7 +204,6 @@ fn merge_list(
     target: &mut Vec<Value>,
     patch: Vec<Value>,
     field: &FieldSchema,
-    into: Target,
 ) -> Result<(), PatchError> {
     if field.strategy != Strategy::Merge {
         *target = patch;
@@ -253,7 +221,7 @@ fn merge_list(
             let (server, patch) = apply_element_directives(target.clone(), patch, key)?;
             let mut merged = server.clone();
             for element in &patch {
-                merge_element(&mut merged, element, key, field, into)?;
+                merge_element(&mut merged, element, key, field)?;
             }
             (merged, server, patch)
         }
@@ -297,18 +265,17 @@ fn merge_element(
     element: &Value,
     key: &str,
     field: &FieldSchema,
-    into: Target,
 ) -> Result<(), PatchError> {
     let identity = Elements::Objects(key).identity(element)?;
     let known = list.iter_mut().find(|known| known.get(key) == Some(identity));
     match (known, element) {
         (Some(Value::Object(known)), Value::Object(patch)) => {
-            merge(known, patch.clone(), field.fields, into)
+            merge(known, patch.clone(), field.fields)
                 .map_err(|error| error.within_element(key, identity))
         }
         _ => {
             let mut element = element.clone();
-            if clean(&mut element, into) {
+            if clean(&mut element) {
                 list.push(element);
             }
             Ok(())
@@ -319,17 +286,12 @@ fn merge_element(
 /// Removes the scalars in a `$deleteFromPrimitiveList` directive.
 fn delete_scalars(
     target: &mut Object,
-    directive: String,
+    directive: &str,
     scalars: Value,
     fields: &'static TypeSchema,
-    into: Target,
 ) -> Result<(), PatchError> {
-    if into == Target::Patch {
-        target.insert(directive, scalars);
-        return Ok(());
-    }
-    let name = field_of(&directive, DELETE_FROM_LIST)
-        .ok_or_else(|| PatchError::from(PatchProblem::PrimitiveList).within(&directive))?;
+    let name = field_of(directive, DELETE_FROM_LIST)
+        .ok_or_else(|| PatchError::from(PatchProblem::PrimitiveList).within(directive))?;
     if let (Some(Value::Array(list)), Value::Array(scalars)) = (target.get_mut(name), scalars) {
         let elements = Elements::of(&fields.field(name), [list, &scalars])
             .map_err(|problem| PatchError::from(problem).within(name))?;
@@ -345,21 +307,21 @@ fn directive(element: &Value) -> Option<&Value> {
     element.get(DIRECTIVE)
 }
 
-/// Removes directives from a part of a patch without a counterpart in the target: objects with `$patch` and, in objects rather than
-/// in patches, the other directives and null fields. Returns `false` for an object with `$patch`.
+/// Removes directives and null fields from a part of a patch without a counterpart in the target. Returns `false` for an object
+/// with `$patch`.
 ///
 /// Kubernetes keeps directives other than `$patch` there, and null fields of new elements: its next decoding ignores them as
 /// unknown fields.
-fn clean(value: &mut Value, into: Target) -> bool {
+fn clean(value: &mut Value) -> bool {
     let is_value = |name: &str, value: &Value| {
-        into == Target::Patch || !value.is_null() && name != RETAIN_KEYS && !is_list_directive(name)
+        !value.is_null() && name != RETAIN_KEYS && !is_list_directive(name)
     };
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => return false,
         Value::Object(fields) => {
-            fields.retain(|name, value| is_value(name, value) && clean(value, into));
+            fields.retain(|name, value| is_value(name, value) && clean(value));
         }
-        Value::Array(list) => list.retain_mut(|element| clean(element, into)),
+        Value::Array(list) => list.retain_mut(clean),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
     true

@@ -9,17 +9,6 @@ use super::super::{Object, PatchError, PatchProblem};
 use super::elements::{Elements, deduplicate};
 use super::{DELETE, DELETE_FROM_LIST, DIRECTIVE, ELEMENT_ORDER, RETAIN_KEYS};
 
-/// Which differences a patch contains.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Changes {
-    /// Every difference.
-    All,
-    /// What was added or changed.
-    Additions,
-    /// What was deleted.
-    Deletions,
-}
-
 /// The parts of a patch that concern one list.
 #[derive(Default)]
 struct ListPatch {
@@ -31,38 +20,23 @@ struct ListPatch {
     order: Vec<Value>,
 }
 
-impl Changes {
-    fn additions(self) -> bool {
-        self != Self::Deletions
-    }
-
-    fn deletions(self) -> bool {
-        self != Self::Additions
-    }
-}
-
 /// Computes the patch from `original` to `modified`.
 pub(super) fn diff(
     original: &Object,
     modified: &Object,
     fields: &'static TypeSchema,
-    changes: Changes,
 ) -> Result<Object, PatchError> {
     let mut patch = Object::new();
     for (name, after) in modified {
         let Some(before) = original.get(name) else {
-            if changes.additions() {
-                patch.insert(name.clone(), after.clone());
-            }
+            patch.insert(name.clone(), after.clone());
             continue;
         };
-        diff_field(&mut patch, name, (before, after), fields.field(name), changes)
+        diff_field(&mut patch, name, (before, after), fields.field(name))
             .map_err(|error| error.within(name))?;
     }
-    if changes.deletions() {
-        let deleted = original.keys().filter(|name| !modified.contains_key(*name));
-        patch.extend(deleted.map(|name| (name.clone(), Value::Null)));
-    }
+    let deleted = original.keys().filter(|name| !modified.contains_key(*name));
+    patch.extend(deleted.map(|name| (name.clone(), Value::Null)));
     Ok(patch)
 }
 
@@ -71,9 +45,8 @@ fn diff_retaining(
     original: &Object,
     modified: &Object,
     field: &FieldSchema,
-    changes: Changes,
 ) -> Result<Object, PatchError> {
-    let mut patch = diff(original, modified, field.fields, changes)?;
+    let mut patch = diff(original, modified, field.fields)?;
     if !field.retain_keys {
         return Ok(patch);
     }
@@ -94,17 +67,16 @@ fn diff_field(
     name: &str,
     (before, after): (&Value, &Value),
     field: FieldSchema,
-    changes: Changes,
 ) -> Result<(), PatchError> {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) if field.strategy != Strategy::Replace => {
-            let fields = diff_retaining(before, after, &field, changes)?;
+            let fields = diff_retaining(before, after, &field)?;
             if !fields.is_empty() {
                 patch.insert(name.to_owned(), Value::Object(fields));
             }
         }
         (Value::Array(before), Value::Array(after)) if field.strategy == Strategy::Merge => {
-            let ListPatch { set, deleted, order } = diff_lists(before, after, &field, changes)?;
+            let ListPatch { set, deleted, order } = diff_lists(before, after, &field)?;
             let parts = [
                 (name.to_owned(), set),
                 (format!("{DELETE_FROM_LIST}/{name}"), deleted),
@@ -114,7 +86,7 @@ fn diff_field(
             patch.extend(present.map(|(name, part)| (name, Value::Array(part))));
         }
         _ => {
-            if changes.additions() && before != after {
+            if before != after {
                 patch.insert(name.to_owned(), after.clone());
             }
         }
@@ -126,37 +98,30 @@ fn diff_lists(
     original: &[Value],
     modified: &[Value],
     field: &FieldSchema,
-    changes: Changes,
 ) -> Result<ListPatch, PatchError> {
     if original.is_empty() {
-        let set = if changes.additions() { modified.to_vec() } else { Vec::new() };
-        return Ok(ListPatch { set, ..ListPatch::default() });
+        return Ok(ListPatch { set: modified.to_vec(), ..ListPatch::default() });
     }
     match Elements::of(field, [original, modified])? {
         None => Ok(ListPatch::default()),
-        Some(Elements::Scalars) => Ok(diff_scalars(original, modified, changes)?),
-        Some(Elements::Objects(key)) => diff_objects(original, modified, key, field, changes),
+        Some(Elements::Scalars) => Ok(diff_scalars(original, modified)?),
+        Some(Elements::Objects(key)) => diff_objects(original, modified, key, field),
     }
 }
 
-fn diff_scalars(
-    original: &[Value],
-    modified: &[Value],
-    changes: Changes,
-) -> Result<ListPatch, PatchProblem> {
+fn diff_scalars(original: &[Value], modified: &[Value]) -> Result<ListPatch, PatchProblem> {
     let mut patch = ListPatch::default();
     for (before, after) in pairs(by_text(original, text), by_text(modified, text), text) {
         match (before, after) {
-            (None, Some(added)) if changes.additions() => patch.set.push(added.clone()),
-            (Some(deleted), None) if changes.deletions() => patch.deleted.push(deleted.clone()),
+            (None, Some(added)) => patch.set.push(added.clone()),
+            (Some(deleted), None) => patch.deleted.push(deleted.clone()),
             _ => {}
         }
     }
     deduplicate(&mut patch.deleted);
     patch.set = Elements::Scalars.sorted(patch.set, &modified.iter().collect::<Vec<_>>())?;
     // Kubernetes compares with the sorted original, and so sets the order of equal lists that are not sorted.
-    let deletes = !patch.deleted.is_empty();
-    if deletes || changes.additions() && original != modified {
+    if original != modified {
         patch.order = modified.to_vec();
     }
     Ok(patch)
@@ -167,7 +132,6 @@ fn diff_objects(
     modified: &[Value],
     key: &str,
     field: &FieldSchema,
-    changes: Changes,
 ) -> Result<ListPatch, PatchError> {
     let elements = Elements::Objects(key);
     let (old_order, new_order) = (elements.identities(original)?, elements.identities(modified)?);
@@ -177,15 +141,15 @@ fn diff_objects(
     for pair in pairs(by_text(original, key_text), by_text(modified, key_text), key_text) {
         match pair {
             (Some(Value::Object(before)), Some(Value::Object(after))) => {
-                let mut patch = diff_retaining(before, after, field, changes)
+                let mut patch = diff_retaining(before, after, field)
                     .map_err(|error| error.within_element(key, &after[key]))?;
                 if !patch.is_empty() {
                     patch.insert(key.to_owned(), after[key].clone());
                     set.push(Value::Object(patch));
                 }
             }
-            (None, Some(added)) if changes.additions() => set.push(added.clone()),
-            (Some(before), None) if changes.deletions() => {
+            (None, Some(added)) => set.push(added.clone()),
+            (Some(before), None) => {
                 deleted.push(deletion(key, before[key].clone()));
             }
             _ => {}
@@ -193,7 +157,7 @@ fn diff_objects(
     }
     let mut set = elements.sorted(set, &new_order)?;
     set.extend(deleted);
-    let order = if !set.is_empty() || changes.additions() && old_order != new_order {
+    let order = if !set.is_empty() || old_order != new_order {
         new_order.into_iter().map(|identity| named(key, identity.clone())).collect()
     } else {
         Vec::new()

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::super::strategic::{apply, between, three_way};
+use super::super::strategic::between;
 use super::{deployment, metadata, pod, schema};
 
 #[rstest]
@@ -121,120 +121,4 @@ fn between_is_the_patch_of_kubernetes(
     #[case] expected: Value,
 ) {
     assert_eq!(between(schema(&original), &original, &modified).unwrap(), expected);
-}
-
-#[rstest]
-#[case::first_apply_keeps_what_it_does_not_name(
-    json!(null),
-    pod(json!({"nodeName": "n"})),
-    pod(json!({"nodeName": "m", "hostPID": true})),
-    json!({"spec": {"nodeName": "n"}}),
-    pod(json!({"nodeName": "n", "hostPID": true})),
-)]
-#[case::nothing_changed(
-    pod(json!({"containers": [{"name": "a", "image": "1"}]})),
-    pod(json!({"containers": [{"name": "a", "image": "1"}]})),
-    pod(json!({"containers": [{"name": "a", "image": "1", "imagePullPolicy": "Always"}], "nodeName": "n"})),
-    json!({}),
-    pod(json!({"containers": [{"name": "a", "image": "1", "imagePullPolicy": "Always"}], "nodeName": "n"})),
-)]
-#[case::drift_is_undone(
-    pod(json!({"hostPID": false})),
-    pod(json!({"hostPID": false})),
-    pod(json!({"hostPID": true})),
-    json!({"spec": {"hostPID": false}}),
-    pod(json!({"hostPID": false})),
-)]
-#[case::field_no_longer_configured_is_removed(
-    pod(json!({"hostPID": true, "hostIPC": true})),
-    pod(json!({"hostIPC": true})),
-    pod(json!({"hostPID": true, "hostIPC": true, "nodeName": "n"})),
-    json!({"spec": {"hostPID": null}}),
-    pod(json!({"hostIPC": true, "nodeName": "n"})),
-)]
-#[case::injected_container_stays(
-    pod(json!({"containers": [{"name": "a", "image": "1"}]})),
-    pod(json!({"containers": [{"name": "a", "image": "2"}]})),
-    pod(json!({"containers": [{"name": "a", "image": "1"}, {"name": "proxy", "image": "p"}]})),
-    json!({"spec": {
-        "$setElementOrder/containers": [{"name": "a"}],
-        "containers": [{"name": "a", "image": "2"}],
-    }}),
-    pod(json!({"containers": [{"name": "a", "image": "2"}, {"name": "proxy", "image": "p"}]})),
-)]
-#[case::container_no_longer_configured_is_deleted(
-    pod(json!({"containers": [{"name": "a"}, {"name": "b"}]})),
-    pod(json!({"containers": [{"name": "a"}]})),
-    pod(json!({"containers": [{"name": "a"}, {"name": "b"}, {"name": "proxy"}]})),
-    json!({"spec": {
-        "$setElementOrder/containers": [{"name": "a"}],
-        "containers": [{"name": "b", "$patch": "delete"}],
-    }}),
-    pod(json!({"containers": [{"name": "a"}, {"name": "proxy"}]})),
-)]
-#[case::env_is_deleted_and_image_changed_in_one_container(
-    pod(json!({"containers": [{"name": "a", "image": "1", "env": [{"name": "A"}, {"name": "B"}]}]})),
-    pod(json!({"containers": [{"name": "a", "image": "2", "env": [{"name": "B"}]}]})),
-    pod(json!({"containers": [{"name": "a", "image": "1", "env": [{"name": "A"}, {"name": "B"}], "tty": true}]})),
-    json!({"spec": {
-        "$setElementOrder/containers": [{"name": "a"}],
-        "containers": [{
-            "name": "a",
-            "image": "2",
-            "$setElementOrder/env": [{"name": "B"}],
-            "env": [{"name": "A", "$patch": "delete"}],
-        }],
-    }}),
-    pod(json!({"containers": [{"name": "a", "image": "2", "env": [{"name": "B"}], "tty": true}]})),
-)]
-#[case::defaults_of_another_strategy_are_cleared(
-    deployment(json!({})),
-    deployment(json!({"strategy": {"type": "Recreate"}})),
-    deployment(json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%"}}})),
-    json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
-    deployment(json!({"strategy": {"type": "Recreate"}})),
-)]
-#[case::defaults_of_another_volume_source_are_cleared(
-    pod(json!({"volumes": [{"name": "v", "emptyDir": {}}]})),
-    pod(json!({"volumes": [{"name": "v", "configMap": {"name": "c"}}]})),
-    pod(json!({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "token", "projected": {}}]})),
-    json!({"spec": {
-        "$setElementOrder/volumes": [{"name": "v"}],
-        "volumes": [{
-            "name": "v",
-            "$retainKeys": ["configMap", "name"],
-            "emptyDir": null,
-            "configMap": {"name": "c"},
-        }],
-    }}),
-    pod(json!({"volumes": [{"name": "v", "configMap": {"name": "c"}}, {"name": "token", "projected": {}}]})),
-)]
-#[case::finalizers_of_others_stay(
-    metadata(json!({"finalizers": ["a", "b"]})),
-    metadata(json!({"finalizers": ["b"]})),
-    metadata(json!({"finalizers": ["a", "b", "theirs"]})),
-    json!({"metadata": {
-        "$setElementOrder/finalizers": ["b"],
-        "$deleteFromPrimitiveList/finalizers": ["a"],
-    }}),
-    metadata(json!({"finalizers": ["b", "theirs"]})),
-)]
-#[case::labels_of_others_stay(
-    metadata(json!({"labels": {"a": "1", "b": "2"}})),
-    metadata(json!({"labels": {"b": "3"}})),
-    metadata(json!({"labels": {"a": "1", "b": "2", "theirs": "4"}})),
-    json!({"metadata": {"labels": {"a": null, "b": "3"}}}),
-    metadata(json!({"labels": {"b": "3", "theirs": "4"}})),
-)]
-fn three_way_is_the_patch_of_kubectl_apply(
-    #[case] original: Value,
-    #[case] modified: Value,
-    #[case] mut current: Value,
-    #[case] patch: Value,
-    #[case] result: Value,
-) {
-    let schema = schema(&modified);
-    assert_eq!(three_way(schema, &original, &modified, &current).unwrap(), patch);
-    apply(schema, &mut current, &patch).unwrap();
-    assert_eq!(current, result);
 }
