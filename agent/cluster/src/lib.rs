@@ -10,7 +10,6 @@
 //! | `store` | the store that tasks share, and watches |
 //! | `state` ◆ | the objects, their versions and the history of changes |
 //! | `write` ◆ | which fields of an object a create, an update and each subresource may change |
-//! | `scale` ◆ | the subresource `scale` |
 //! | `patch` ◆ | merge patches and strategic merge patches |
 //! | `delete` ◆ | the effect of a delete: a grace period, finalizers, or removal |
 //! | `selection` ◆ | which objects a list or a watch selects |
@@ -44,7 +43,6 @@ mod kind;
 pub mod manager;
 mod object;
 mod patch;
-mod scale;
 mod selection;
 mod state;
 mod store;

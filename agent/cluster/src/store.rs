@@ -12,10 +12,9 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::object::Object;
 use crate::patch::Patch;
-use crate::scale;
 use crate::selection::Selection;
 use crate::state::{Event, List, State};
-use crate::write::Part;
+use crate::write::{self, Part};
 
 /// The number of changes that a store records for its watchers.
 const HISTORY: usize = 4096;
@@ -107,25 +106,14 @@ impl Store {
         self.change(key, part, |value| patch.apply(key, value))
     }
 
-    /// The desired and the current number of an object's pods: a Scale of autoscaling/v1.
-    pub fn scale(&self, key: &Key) -> Result<Value, Error> {
-        scale::of(&*self.get(key)?)
-    }
-
-    /// Replaces the scale of an object: only the number of its pods changes. A uid or a version in the scale must match the
-    /// object's.
-    pub fn update_scale(&self, key: &Key, scale: &Value) -> Result<Arc<Object>, Error> {
-        self.write(|state| state.update(scale::scaled(&*state.get(key)?, scale)?, Part::Main))
-    }
-
-    /// Patches the current scale of an object. A uid or a version in the patch must match the object's.
-    pub fn patch_scale(&self, key: &Key, patch: &Patch) -> Result<Arc<Object>, Error> {
-        self.write(|state| {
-            let old = state.get(key)?;
-            let mut scale = scale::of(&old)?;
-            patch.apply(key, &mut scale)?;
-            state.update(scale::scaled(&old, &scale)?, Part::Main)
-        })
+    /// Sets the number of an object's pods, as the subresource `scale` does. With `expected`, the current number must be this one.
+    pub fn scale(
+        &self,
+        key: &Key,
+        replicas: i32,
+        expected: Option<i32>,
+    ) -> Result<Arc<Object>, Error> {
+        self.change(key, Part::Main, |value| write::scale(key, value, replicas, expected))
     }
 
     /// Assigns a pod to a node.

@@ -31,6 +31,14 @@ pub enum Part {
 const OF_STORE: [&str; 5] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
 
+/// The kinds with the subresource `scale`: group and name.
+const SCALABLE: [(&str, &str); 4] = [
+    ("", "ReplicationController"),
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
+];
+
 /// A time in the format of metadata: whole seconds.
 pub(crate) fn time(at: Timestamp) -> Value {
     let seconds = Timestamp::from_second(at.as_second()).unwrap_or(at);
@@ -55,6 +63,36 @@ pub(crate) fn created(key: &Key, mut value: Value, uid: String, now: Timestamp) 
         }
     }
     value
+}
+
+/// Sets the number of an object's pods. With `expected`, the current number must be this one.
+///
+/// Source: Kubernetes 1.36, ScaleREST of pkg/registry/apps/deployment/storage/storage.go and of the other workloads,
+/// pkg/apis/autoscaling/validation/validation.go ValidateScale.
+pub(crate) fn scale(
+    key: &Key,
+    value: &mut Value,
+    replicas: i32,
+    expected: Option<i32>,
+) -> Result<(), Error> {
+    if !SCALABLE.contains(&(&*key.kind.group, &*key.kind.name)) {
+        let why = format!("{} have no subresource scale", key.kind.resource());
+        return Err(Error::BadRequest(why));
+    }
+    let current = value.pointer("/spec/replicas").and_then(Value::as_i64);
+    // An API server's default.
+    let current = current.unwrap_or(1);
+    if let Some(expected) = expected.filter(|expected| i64::from(*expected) != current) {
+        let why = format!("expected replicas to be {expected}, was {current}");
+        return Err(Error::BadRequest(why));
+    }
+    if replicas < 0 {
+        let why =
+            format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0");
+        return Err(Error::invalid(key, why));
+    }
+    value["spec"]["replicas"] = json!(replicas);
+    Ok(())
 }
 
 /// The object after an update, without its new version; `None` if nothing changes.

@@ -6,7 +6,6 @@ mod endpoint_slices;
 mod garbage;
 mod manager;
 mod model;
-mod scale;
 mod watches;
 mod writes;
 

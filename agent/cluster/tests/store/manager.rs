@@ -7,7 +7,7 @@ use api::pod::{Pod, PodUid};
 use cluster::claims::Directories;
 use cluster::controllers::{Changes, CronStarts, PodState, Refused};
 use cluster::manager::Manager;
-use cluster::{DeleteOptions, Kind, Part, Patch, Selection};
+use cluster::{DeleteOptions, Kind, Part, Selection};
 use serde_json::json;
 
 use super::*;
@@ -115,11 +115,11 @@ fn scaled_deployment_has_other_pods() {
     let mut world = World::new(store());
     let key = world.create(&deployment("i"));
     assert_eq!(world.sync(), "+2");
-    world.store.patch_scale(&key, &Patch::Merge(json!({"spec": {"replicas": 5}}))).unwrap();
+    world.store.scale(&key, 5, None).unwrap();
     assert_eq!(world.sync(), "+3");
     let observed = &world.status(&key)["observedGeneration"];
     assert_eq!(*observed, 2);
-    world.store.patch_scale(&key, &Patch::Merge(json!({"spec": {"replicas": 0}}))).unwrap();
+    world.store.scale(&key, 0, None).unwrap();
     let _ = world.sync();
     assert_eq!(world.pods.len(), 0);
 }

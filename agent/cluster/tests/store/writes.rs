@@ -392,3 +392,50 @@ fn messages_are_those_of_an_api_server() {
         "Operation cannot be fulfilled on pods \"p\": the object has been modified; please apply your changes to the latest version and try again"
     );
 }
+
+/// A Deployment of two pods.
+fn deployment() -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": {}},
+    })
+}
+
+#[test]
+fn scale_changes_the_number_of_pods_alone() {
+    let store = store();
+    let old = create(&store, deployment());
+    let new = store.scale(&old.key, 5, Some(2)).unwrap();
+    let mut expected = with(&old.value, "/spec/replicas", json!(5));
+    expected["metadata"]["generation"] = json!(2);
+    expected["metadata"]["resourceVersion"] = new.value["metadata"]["resourceVersion"].clone();
+    assert_eq!(new.value, expected);
+    assert_eq!(store.scale(&old.key, 5, None).unwrap().version, new.version);
+}
+
+#[rstest]
+#[case::negative(-1, None, "Invalid", "must be greater than or equal to 0")]
+#[case::other_number(1, Some(3), "BadRequest", "expected replicas to be 3, was 2")]
+fn scale_is_refused(
+    #[case] replicas: i32,
+    #[case] expected: Option<i32>,
+    #[case] reason: &str,
+    #[case] words: &str,
+) {
+    let store = store();
+    let old = create(&store, deployment());
+    let error = store.scale(&old.key, replicas, expected).unwrap_err();
+    assert_eq!(error.reason().0, reason);
+    assert!(error.to_string().contains(words), "{error}");
+    assert_eq!(store.get(&old.key).unwrap(), old);
+}
+
+#[test]
+fn only_workloads_have_a_scale() {
+    let store = store();
+    let map = create(&store, config_map("m"));
+    let error = store.scale(&map.key, 1, None).unwrap_err();
+    assert_eq!(error.to_string(), "configmaps have no subresource scale");
+    let missing = Key::new(Kind::of("apps/v1", "Deployment"), "default", "none");
+    assert_eq!(store.scale(&missing, 1, None).unwrap_err().reason(), ("NotFound", 404));
+}

@@ -216,16 +216,7 @@ impl Hub {
     pub(super) fn scale(&self, scale: &Scale) -> Result<(), String> {
         let kind = Kind::of(&scale.api_version, &scale.kind);
         let key = Key::new(kind, &scale.namespace, &scale.name);
-        let scaled = self.store.scale(&key).and_then(|mut now| {
-            let replicas = now["spec"]["replicas"].take();
-            if let Some(expected) = scale.current_replicas.filter(|expected| replicas != *expected)
-            {
-                let why = format!("expected replicas to be {expected}, was {replicas}");
-                return Err(cluster::Error::BadRequest(why));
-            }
-            now["spec"]["replicas"] = Value::from(scale.replicas);
-            self.store.update_scale(&key, &now)
-        });
+        let scaled = self.store.scale(&key, scale.replicas, scale.current_replicas);
         scaled.map(drop).map_err(|error| error.to_string())
     }
 
