@@ -1,13 +1,9 @@
 //! ◆ Which objects a list or a watch selects. Pure.
 
-use std::collections::BTreeMap;
-
-use api::selector::matches_selector;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use crate::kind::Kind;
-use crate::object::{Object, metadata};
+use crate::object::Object;
 
 /// Selects the objects of a list or a watch: they must match all fields that are set.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,8 +12,6 @@ pub struct Selection {
     pub kind: Option<Kind>,
     /// Objects in this namespace.
     pub namespace: Option<String>,
-    /// Objects with these labels.
-    pub labels: Option<LabelSelector>,
     /// Objects with these fields, each a path and its value: `spec.nodeName`, `n1`. A missing field is empty.
     pub fields: Vec<(String, String)>,
 }
@@ -35,12 +29,6 @@ impl Selection {
         Self { namespace: Some(namespace.to_owned()), ..self }
     }
 
-    /// Only those with these labels.
-    #[must_use]
-    pub fn with_labels(self, labels: LabelSelector) -> Self {
-        Self { labels: Some(labels), ..self }
-    }
-
     /// Only those whose field at this path has this value.
     #[must_use]
     pub fn with_field(mut self, path: &str, text: &str) -> Self {
@@ -53,16 +41,8 @@ impl Selection {
     pub fn has(&self, object: &Object) -> bool {
         self.kind.as_ref().is_none_or(|kind| *kind == object.key.kind)
             && self.namespace.as_ref().is_none_or(|of| **of == *object.key.namespace)
-            && self.labels.as_ref().is_none_or(|wanted| matches_selector(wanted, &labels(object)))
             && self.fields.iter().all(|(path, wanted)| field(&object.value, path) == wanted)
     }
-}
-
-fn labels(object: &Object) -> BTreeMap<String, String> {
-    let labels = metadata(&object.value, "labels").and_then(Value::as_object);
-    let pairs = labels.into_iter().flatten();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    pairs.map(|(key, value)| (key.clone(), text(value))).collect()
 }
 
 fn field<'v>(value: &'v Value, path: &str) -> &'v str {

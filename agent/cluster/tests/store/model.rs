@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::{DeleteOptions, Error, Event, Kind, Object, Part, Propagation, Selection, Watch};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -99,11 +98,9 @@ fn listed(store: &Store, selection: &Selection) -> (Watch, BTreeMap<Key, Arc<Obj
 }
 
 fn selections() -> [Selection; 4] {
-    let labels = [("color".to_owned(), "c1".to_owned())];
-    let labels = LabelSelector { match_labels: Some(labels.into()), ..LabelSelector::default() };
     [
         Selection::default(),
-        Selection::of(Kind::pod()).with_labels(labels),
+        Selection::of(Kind::pod()).with_field("metadata.labels.color", "c1"),
         Selection::of(Kind::pod()).with_field("spec.nodeName", "n"),
         Selection::of(Kind::of("v1", "ConfigMap")),
     ]
