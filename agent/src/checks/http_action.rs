@@ -30,11 +30,6 @@ pub struct HttpRequest {
     pub headers: Map<String, Vec<String>>,
 }
 
-impl HttpRequest {
-    /// The method of every request.
-    pub const METHOD: &'static str = "GET";
-}
-
 /// Why no request can be built for an action.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpActionError {

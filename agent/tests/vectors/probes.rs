@@ -117,7 +117,7 @@ fn words(request: HttpRequest) -> Value {
         (name.clone(), json!(values))
     });
     let mut words = json!({
-        "method": HttpRequest::METHOD,
+        "method": "GET",
         "url": request.url.to_string(),
         "request_uri": request.url.request_uri(),
         "headers": headers.collect::<serde_json::Map<_, _>>(),

@@ -119,16 +119,3 @@ pub(crate) fn is_met(threshold: &Threshold, observations: &Observations, reclaim
         limit > Quantity::whole(observed.available, format(threshold.signal))
     })
 }
-
-/// The node's conditions while these thresholds are met, in the order of the thresholds.
-#[must_use]
-pub fn node_conditions(met: &[&Threshold]) -> Vec<&'static str> {
-    let mut conditions = Vec::new();
-    for threshold in met {
-        let condition = threshold.signal.node_condition();
-        if !conditions.contains(&condition) {
-            conditions.push(condition);
-        }
-    }
-    conditions
-}
