@@ -1,54 +1,16 @@
-//! Strategic merge patches of built-in kinds, computed.
+//! Strategic merge patches of built-in kinds, computed, beside those of Kubernetes' own tests in `kubernetes`.
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::super::strategic::between;
-use super::{deployment, metadata, pod, schema};
+use super::{deployment, pod, schema};
 
 #[rstest]
-#[case::equal(
-    pod(json!({"containers": [{"name": "a"}]})),
-    pod(json!({"containers": [{"name": "a"}]})),
-    json!({}),
-)]
-#[case::added_field(pod(json!({})), pod(json!({"nodeName": "n"})), json!({"spec": {"nodeName": "n"}}))]
-#[case::removed_field(pod(json!({"nodeName": "n"})), pod(json!({})), json!({"spec": {"nodeName": null}}))]
-#[case::changed_image(
-    pod(json!({"containers": [{"name": "a", "image": "1", "tty": true}, {"name": "b"}]})),
-    pod(json!({"containers": [{"name": "a", "image": "2", "tty": true}, {"name": "b"}]})),
-    json!({"spec": {
-        "$setElementOrder/containers": [{"name": "a"}, {"name": "b"}],
-        "containers": [{"name": "a", "image": "2"}],
-    }}),
-)]
-#[case::added_and_deleted_container(
-    pod(json!({"containers": [{"name": "a"}, {"name": "b"}]})),
-    pod(json!({"containers": [{"name": "c"}, {"name": "a"}]})),
-    json!({"spec": {
-        "$setElementOrder/containers": [{"name": "c"}, {"name": "a"}],
-        "containers": [{"name": "c"}, {"name": "b", "$patch": "delete"}],
-    }}),
-)]
-#[case::reordered_containers(
-    pod(json!({"containers": [{"name": "a"}, {"name": "b"}]})),
-    pod(json!({"containers": [{"name": "b"}, {"name": "a"}]})),
-    json!({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}}),
-)]
-#[case::list_that_was_absent(
-    pod(json!({})),
-    pod(json!({"containers": [{"name": "a"}]})),
-    json!({"spec": {"containers": [{"name": "a"}]}}),
-)]
 #[case::list_that_was_empty(
     pod(json!({"volumes": []})),
     pod(json!({"volumes": [{"name": "v"}]})),
     json!({"spec": {"volumes": [{"name": "v"}]}}),
-)]
-#[case::emptied_list(
-    pod(json!({"volumes": [{"name": "v"}]})),
-    pod(json!({"volumes": []})),
-    json!({"spec": {"volumes": [{"name": "v", "$patch": "delete"}]}}),
 )]
 #[case::volume_with_another_source(
     pod(json!({"volumes": [{"name": "v", "emptyDir": {}}]})),
@@ -62,11 +24,6 @@ use super::{deployment, metadata, pod, schema};
             "hostPath": {"path": "/x"},
         }],
     }}),
-)]
-#[case::atomic_list(
-    pod(json!({"tolerations": [{"key": "a"}, {"key": "b"}]})),
-    pod(json!({"tolerations": [{"key": "a"}]})),
-    json!({"spec": {"tolerations": [{"key": "a"}]}}),
 )]
 #[case::ports_of_one_number(
     pod(json!({"containers": [{"name": "a", "ports": [{"containerPort": 53, "protocol": "TCP"}]}]})),
@@ -83,25 +40,6 @@ use super::{deployment, metadata, pod, schema};
             ],
         }],
     }}),
-)]
-#[case::finalizers(
-    metadata(json!({"finalizers": ["a", "b"]})),
-    metadata(json!({"finalizers": ["c", "b"]})),
-    json!({"metadata": {
-        "$setElementOrder/finalizers": ["c", "b"],
-        "$deleteFromPrimitiveList/finalizers": ["a"],
-        "finalizers": ["c"],
-    }}),
-)]
-#[case::equal_finalizers(
-    metadata(json!({"finalizers": ["b", "a"]})),
-    metadata(json!({"finalizers": ["b", "a"]})),
-    json!({}),
-)]
-#[case::reordered_finalizers(
-    metadata(json!({"finalizers": ["b", "a"]})),
-    metadata(json!({"finalizers": ["a", "b"]})),
-    json!({"metadata": {"$setElementOrder/finalizers": ["a", "b"]}}),
 )]
 #[case::strategy(
     deployment(json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}})),
