@@ -1,5 +1,9 @@
 //! ◆ A histogram of durations. Pure.
 
+use std::time::Duration;
+
+use compact::Map;
+
 /// The default bucket bounds of Prometheus clients, in seconds.
 pub const DEFAULT_BOUNDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
@@ -50,6 +54,17 @@ impl Histogram {
     pub fn sum(&self) -> f64 {
         self.sum
     }
+}
+
+/// Counts a duration in the histogram of its kind, which is created with these bounds.
+pub fn observe<K: Ord>(
+    all: &mut Map<K, Histogram>,
+    kind: K,
+    bounds: &'static [f64],
+    took: Duration,
+) {
+    let durations = all.entry(kind).or_insert_with(|| Histogram::new(bounds));
+    durations.observe(took.as_secs_f64());
 }
 
 #[cfg(test)]

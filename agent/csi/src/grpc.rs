@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agent::histogram::Histogram;
+use agent::histogram;
 use agent::reporting::measures::VOLUME_BOUNDS;
 use agent::storage::drivers::{Amount, DriverCall, DriverCalls, DriverCondition};
 use cri::csi::node_client::NodeClient;
@@ -43,9 +43,7 @@ impl CallDurations {
     }
 
     fn observe(&self, call: DriverCall, took: Duration) {
-        let mut calls = self.lock();
-        let durations = calls.entry(call).or_insert_with(|| Histogram::new(VOLUME_BOUNDS));
-        durations.observe(took.as_secs_f64());
+        histogram::observe(&mut self.lock(), call, VOLUME_BOUNDS, took);
     }
 
     fn lock(&self) -> MutexGuard<'_, DriverCalls> {
@@ -301,6 +299,6 @@ mod tests {
         assert!(text.starts_with(begin), "{text}");
         let path = "/csi.v1.Node/NodeGetCapabilities";
         let call = DriverCall { driver: "d".to_owned(), path, code: "Unavailable" };
-        assert_eq!(durations.all().get(&call).map(Histogram::count), Some(1));
+        assert_eq!(durations.all().get(&call).map(histogram::Histogram::count), Some(1));
     }
 }

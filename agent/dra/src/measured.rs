@@ -4,7 +4,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent::histogram::Histogram;
+use agent::histogram;
 use agent::managers::claims::{ClaimCall, ClaimMeasures, ClaimOperation};
 use plugins::CallError;
 use tokio::time::Instant;
@@ -42,9 +42,7 @@ impl Durations {
         let began = Instant::now();
         let done = operation.await;
         let key = ClaimOperation { name, failed: done.is_err() };
-        let mut measures = self.lock();
-        let durations = measures.operations.entry(key).or_insert_with(|| Histogram::new(BOUNDS));
-        durations.observe(began.elapsed().as_secs_f64());
+        histogram::observe(&mut self.lock().operations, key, BOUNDS, began.elapsed());
         done
     }
 
@@ -59,9 +57,7 @@ impl Durations {
         let answered = call.await;
         let code = answered.as_ref().map_or_else(|error| error.code, |_| "OK");
         let key = ClaimCall { driver: driver.to_owned(), path, code };
-        let mut measures = self.lock();
-        let durations = measures.calls.entry(key).or_insert_with(|| Histogram::new(BOUNDS));
-        durations.observe(began.elapsed().as_secs_f64());
+        histogram::observe(&mut self.lock().calls, key, BOUNDS, began.elapsed());
         answered
     }
 

@@ -10,7 +10,7 @@ use compact::Map;
 use jiff::Timestamp;
 
 use crate::decide::resize::requests::ResizeRequest;
-use crate::histogram::{DEFAULT_BOUNDS, Histogram};
+use crate::histogram::{DEFAULT_BOUNDS, Histogram, observe};
 use crate::node::ProtectedMemory;
 
 /// The kind of a worker's sync.
@@ -402,12 +402,6 @@ impl Measures {
     fn lock(&self) -> MutexGuard<'_, Measured> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Counts a duration in the histogram of its kind.
-fn observe<K: Ord>(all: &mut Map<K, Histogram>, kind: K, bounds: &'static [f64], took: Duration) {
-    let durations = all.entry(kind).or_insert_with(|| Histogram::new(bounds));
-    durations.observe(took.as_secs_f64());
 }
 
 fn record_run(all: &mut Map<String, Runs>, name: &str, failed: bool, took: Duration) {

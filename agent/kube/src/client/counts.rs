@@ -5,7 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agent::histogram::Histogram;
+use agent::histogram::{Histogram, observe};
 use compact::Map;
 use http::{Method, StatusCode};
 
@@ -31,8 +31,7 @@ impl Counter {
         let code = answer.map_or_else(|| "<error>".to_owned(), |code| code.as_u16().to_string());
         let mut counts = self.lock();
         *counts.responses.entry((code, method.to_string())).or_default() += 1;
-        let durations = counts.durations.entry(method.to_string());
-        durations.or_insert_with(|| Histogram::new(BOUNDS)).observe(took.as_secs_f64());
+        observe(&mut counts.durations, method.to_string(), BOUNDS, took);
     }
 
     pub(crate) fn counts(&self) -> RequestCounts {

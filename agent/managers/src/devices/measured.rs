@@ -5,7 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agent::histogram::{DEFAULT_BOUNDS, Histogram};
+use agent::histogram::{DEFAULT_BOUNDS, Histogram, observe};
 use agent::managers::{ManagerMetric, ManagerValue};
 use compact::Map;
 
@@ -28,10 +28,7 @@ impl Measured {
 
     /// Counts a call of Allocate.
     pub(crate) fn allocated(&self, resource: &str, took: Duration) {
-        let mut allocations = lock(&self.allocations);
-        let durations = allocations.entry(resource.to_owned());
-        let durations = durations.or_insert_with(|| Histogram::new(DEFAULT_BOUNDS));
-        durations.observe(took.as_secs_f64());
+        observe(&mut lock(&self.allocations), resource.to_owned(), DEFAULT_BOUNDS, took);
     }
 
     pub(crate) fn metrics(&self) -> Vec<ManagerMetric> {
