@@ -20,13 +20,14 @@ type Object = Map<String, Value>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", self.prefix())]
 pub struct PatchError {
+    /// The field, such as `spec.containers[name="app"].env`; empty for the object itself.
     path: String,
     problem: PatchProblem,
 }
 
 /// What is wrong with a patch, or with its object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PatchProblem {
+enum PatchProblem {
     /// An object or a patch is not a JSON object.
     #[error("expected an object")]
     NotObject,
@@ -63,18 +64,6 @@ pub enum PatchProblem {
 }
 
 impl PatchError {
-    /// The field, such as `spec.containers[name="app"].env`; empty for the object itself.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// The problem.
-    #[must_use]
-    pub fn problem(&self) -> &PatchProblem {
-        &self.problem
-    }
-
     /// The HTTP status with which an API server rejects the patch.
     ///
     /// Source: Kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/endpoints/handlers/patch.go,

@@ -47,7 +47,7 @@ fn patched(schema: Schema, object: &Value, patch: &Value) -> Result<Value, Strin
     let mut object = object.clone();
     match apply(schema, &mut object, patch) {
         Ok(()) => Ok(object),
-        Err(error) => Err(format!("{:?}", error.problem())),
+        Err(error) => Err(format!("{:?}", error.problem)),
     }
 }
 
