@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use api::pod::Pod;
@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 
 use super::docker_config::DockerConfig;
 use super::keyring::{self, Credential, CredentialSource, Keyring, hex};
+use super::lock;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::program::{self, ProgramError};
@@ -312,10 +313,6 @@ impl Provider {
         }
         response::parse(&output.stdout, &self.config.api_version).map_err(ProviderError::Response)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
