@@ -74,6 +74,7 @@ pub struct ManifestFiles {
     known: BTreeMap<OsString, ManifestFile>,
     /// Whether the last listing failed: the next one checks all files.
     incomplete: bool,
+    /// The number of files read so far.
     reads: usize,
     /// The maximum number of files of a directory.
     most: usize,
@@ -138,12 +139,6 @@ impl ManifestFiles {
     #[must_use]
     pub fn mode(&self) -> &ManifestMode {
         &self.mode
-    }
-
-    /// The number of files read so far.
-    #[must_use]
-    pub fn reads(&self) -> usize {
-        self.reads
     }
 
     /// Reads changed files and returns all pods, in the order of the files' names.
