@@ -299,7 +299,8 @@ async fn old_container_in_unknown_state_is_stopped_by_its_pods_grace_period() {
     scene.run(&pod_with("u1", spec)).await;
     let mut events = scene.agent().events();
     scene.fake.lose("a");
-    scene.until_restarted("u1").await;
+    // A kubelet counts the lost attempt too.
+    scene.until("u1", "restarted", |report| report.containers[0].restarts == 2).await;
     scene.fake.kill("a", 1);
     scene.sleep(60).await;
     let calls = scene.calls().into_iter();
