@@ -34,8 +34,8 @@ pub(crate) struct HealthMonitor {
 #[derive(Debug, Default)]
 struct State {
     healths: Healths,
-    /// The tasks that follow plugins, by endpoint.
-    followers: Map<PathBuf, JoinHandle<()>>,
+    /// The tasks that follow plugins, by driver and endpoint: another driver may register with the same endpoint.
+    followers: Map<(String, PathBuf), JoinHandle<()>>,
     /// The plugin that has reported last, by driver. When an older plugin's stream ends, the newer plugin's reports stay.
     reporters: Map<String, PathBuf>,
 }
@@ -72,16 +72,17 @@ impl HealthMonitor {
 
     /// Starts to follow a plugin's reports.
     pub(crate) fn start(self: &Arc<Self>, driver: &str, plugin: Plugin) {
-        let endpoint = plugin.endpoint.clone();
+        let key = (driver.to_owned(), plugin.endpoint.clone());
         let following = follow(Arc::downgrade(self), driver.to_owned(), plugin);
-        let before = self.lock().followers.insert(endpoint, tasks::spawn(following));
-        // The registry allows one plugin per endpoint.
+        let before = self.lock().followers.insert(key, tasks::spawn(following));
+        // The registry allows one plugin of a driver per endpoint.
         debug_assert!(before.is_none_or(|before| before.is_finished()));
     }
 
     /// Stops following a plugin, and removes what it has reported.
     pub(crate) async fn stop(&self, driver: &str, endpoint: &Path) {
-        let follower = self.lock().followers.remove(endpoint);
+        let key = (driver.to_owned(), endpoint.to_owned());
+        let follower = self.lock().followers.remove(&key);
         if let Some(follower) = follower {
             follower.abort();
             // The task has ended after this, so it reports nothing more.
@@ -213,5 +214,19 @@ mod tests {
         assert_eq!(monitor.of("d", "node", "gpu-0").0, Health::Healthy);
         monitor.stop("d", &new.endpoint).await;
         assert_eq!(monitor.of("d", "node", "gpu-0").0, Health::Unknown);
+    }
+
+    #[tokio::test]
+    async fn driver_that_claims_the_endpoint_of_another_one_does_not_replace_it() {
+        let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let monitor = HealthMonitor::open(root.path());
+        let plugin = Plugin::new(root.path().join("absent.sock"), Service::V1);
+        for driver in ["first", "second"] {
+            monitor.start(driver, plugin.clone());
+        }
+        monitor.stop("second", &plugin.endpoint).await;
+        let followed: Vec<String> =
+            monitor.lock().followers.keys().map(|(driver, _)| driver.clone()).collect();
+        assert_eq!(followed, ["first"]);
     }
 }
