@@ -89,10 +89,15 @@ impl Metrics {
     }
 
     /// The first of several values with the same labels wins, because readers reject duplicates. Metrics with names that are
-    /// invalid in Prometheus are skipped: the runtime's may be.
+    /// invalid in Prometheus are skipped: the runtime's may be. Because of one of them, readers would reject all metrics.
     fn insert(&mut self, what: &Description<'_>, labels: &Labels<'_>, value: Value) {
-        let are_names = labels.iter().all(|(name, _)| is_name(name) && !name.contains(':'));
-        if !is_name(what.name) || !are_names {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let mut labels: Vec<(String, String)> = labels.iter().map(owned).collect();
+        labels.sort();
+        let are_names = labels.iter().all(|(name, _)| is_label(name));
+        let is_repeated =
+            |pair: &[(String, String)]| matches!(pair, [(one, _), (other, _)] if one == other);
+        if !is_name(what.name) || !are_names || labels.windows(2).any(is_repeated) {
             return;
         }
         let family = self.0.entry(what.name.to_owned()).or_insert_with(|| Family {
@@ -100,9 +105,6 @@ impl Metrics {
             kind: what.kind,
             values: Map::new(),
         });
-        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        let mut labels: Vec<(String, String)> = labels.iter().map(owned).collect();
-        labels.sort();
         family.values.entry(labels).or_insert(value);
     }
 
@@ -173,6 +175,11 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(is_part)
 }
 
+/// Whether a name can be that of a label: Prometheus reserves those that begin with two underscores.
+fn is_label(name: &str) -> bool {
+    is_name(name) && !name.contains(':') && !name.starts_with("__")
+}
+
 /// Formats a number like Go's strconv.FormatFloat with 'g' and the shortest precision: with an exponent below -4 and from 6 on.
 fn number(value: f64) -> String {
     if value.is_nan() {
@@ -237,6 +244,15 @@ mod tests {
             "b_total{a=\"x\\\"\\\\\\ny\",z=\"1\"} 2 1500\n",
         );
         assert_eq!(metrics.text(), expected);
+    }
+
+    #[rstest]
+    #[case::repeated(&[("pod", "a"), ("b", ""), ("pod", "c")])]
+    #[case::reserved(&[("__name__", "up")])]
+    fn metrics_with_labels_that_readers_reject_are_skipped(#[case] labels: &[(&str, &str)]) {
+        let mut metrics = Metrics::default();
+        metrics.add(&gauge("a", "Of a."), labels, 1.0);
+        assert_eq!(metrics.text(), "");
     }
 
     #[test]
