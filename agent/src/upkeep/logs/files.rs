@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use flate2::Compression;
@@ -73,18 +74,32 @@ fn compress(directory: &Path, name: &str) -> io::Result<()> {
 }
 
 fn write_compressed(log: &mut File, to: &Path) -> io::Result<()> {
-    let out = OpenOptions::new().write(true).create(true).truncate(true).open(to)?;
-    out.set_permissions(log.metadata()?.permissions())?;
+    let permissions = log.metadata()?.permissions();
+    let out = create(to, permissions.mode())?;
+    // The umask may have removed permissions.
+    out.set_permissions(permissions)?;
     let mut encoder = GzEncoder::new(out, Compression::default());
     io::copy(log, &mut encoder)?;
     encoder.finish()?;
     Ok(())
 }
 
+/// Creates a file that is at no time readable by other users than this mode permits: a user who opens it earlier keeps it open.
+fn create(path: &Path, mode: u32) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(mode & 0o7777).open(path)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn compressed_log_is_created_without_permissions_that_the_log_lacks() {
+        let root = tempfile::tempdir().unwrap();
+        let file = create(&root.path().join("1.log.gz.tmp"), 0o100_600).unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0);
+    }
 
     #[test]
     fn rotated_files_are_removed_with_the_log() {
