@@ -26,6 +26,7 @@
 //! | `load` | loads archives and layouts into the store |
 //! | `auth`, `fault` | authentication, and faults that tests inject; TLS is here |
 //! | `serve`, `response` | handle requests and send responses |
+//! | `request_log` | the answered requests, for tests |
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -49,6 +50,7 @@ mod document;
 mod fault;
 mod load;
 mod names;
+mod request_log;
 mod response;
 mod route;
 mod serve;
@@ -61,8 +63,8 @@ use document::Document;
 pub use fault::Fault;
 use fault::Faults;
 pub use load::LoadError;
+pub use request_log::RecordedRequest;
 pub use route::Digest;
-pub use serve::RecordedRequest;
 use serve::Server;
 use store::Store;
 use temporary::TemporaryDirectory;
@@ -383,11 +385,11 @@ impl Registry {
         self.server.faults.clear();
     }
 
-    /// The requests answered so far, or since [`Registry::forget`].
+    /// The requests answered so far, or since [`Registry::forget`]: the last 16 MiB of them.
     #[must_use]
     pub fn requests(&self) -> Vec<RecordedRequest> {
         let requests = self.server.requests.lock();
-        requests.unwrap_or_else(PoisonError::into_inner).clone()
+        requests.unwrap_or_else(PoisonError::into_inner).all()
     }
 
     /// Clears the list of answered requests.

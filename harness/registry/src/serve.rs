@@ -15,6 +15,7 @@ use serde_json::json;
 use super::auth::Authorizer;
 use super::fault::{FaultKind, Faults};
 use super::names::LookupError;
+use super::request_log::{RecordedRequest, RequestLog};
 use super::response::{Body, PendingResponse};
 use super::route::{Digest, PathError, Route, field, fields, range};
 use super::store::Store;
@@ -25,30 +26,13 @@ mod uploads;
 /// The header with the content's digest.
 pub(super) const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
-/// An answered request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordedRequest {
-    /// `GET`, `HEAD`, `PUT` and so on.
-    pub method: String,
-    /// The path.
-    pub path: String,
-    /// The query, as it was sent.
-    pub query: String,
-    /// The header `Range`.
-    pub range: Option<String>,
-    /// Whether it had the header `Authorization`.
-    pub authorized: bool,
-    /// The status of the response; 0 if the connection was closed instead.
-    pub status: u16,
-}
-
 /// The state that requests use.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) store: Store,
     pub(super) authorizer: Authorizer,
     pub(super) faults: Faults,
-    pub(super) requests: Mutex<Vec<RecordedRequest>>,
+    pub(super) requests: Mutex<RequestLog>,
     /// `http://127.0.0.1:5000`.
     pub(super) url: String,
 }
