@@ -8,6 +8,8 @@ mod text;
 
 pub use harness::debug_text::brief;
 
+use harness::debug_text::reorders;
+
 use crate::compare::{Change, Comparison};
 use crate::outcome::{self, Outcome};
 use crate::rule::Rule;
@@ -47,7 +49,8 @@ pub fn command(check: &str, rule: &Rule) -> String {
     format!("{check} --select {}", rule.id)
 }
 
-/// Escapes a text for an element or for an attribute in quotes. Control characters, which XML 1.0 does not allow, are replaced.
+/// Escapes a text for an element or for an attribute in quotes. Control characters, which XML 1.0 does not allow, are replaced, and
+/// so are characters that change the display order of the text after them.
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -59,7 +62,11 @@ pub fn escaped(text: &str) -> String {
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
             '\n' | '\t' => safe.push(letter),
-            letter if letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}') => {
+            letter
+                if letter.is_control()
+                    || reorders(letter)
+                    || matches!(letter, '\u{fffe}' | '\u{ffff}') =>
+            {
                 safe.push('\u{fffd}');
             }
             letter => safe.push(letter),

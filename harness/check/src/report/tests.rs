@@ -240,8 +240,7 @@ fn saved_report_is_compared() {
 
 #[test]
 fn markup_quotes_and_control_characters_are_replaced() {
-    let text = "</script><b a='1' b=\"2\">&\u{1}\r\n\t\u{ffff}é";
-    let expected =
-        "&lt;/script&gt;&lt;b a=&#39;1&#39; b=&quot;2&quot;&gt;&amp;\u{fffd}\u{fffd}\n\t\u{fffd}é";
+    let text = "</script><b a='1' b=\"2\">&\u{1}\r\n\t\u{ffff}\u{202e}\u{2066}é";
+    let expected = "&lt;/script&gt;&lt;b a=&#39;1&#39; b=&quot;2&quot;&gt;&amp;\u{fffd}\u{fffd}\n\t\u{fffd}\u{fffd}\u{fffd}é";
     assert_eq!(escaped(text), expected);
 }
