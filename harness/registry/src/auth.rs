@@ -67,6 +67,10 @@ impl FromStr for Auth {
 /// The lifetime of a token.
 const LIFETIME: Duration = Duration::from_secs(300);
 
+/// The maximum number of tokens, and of scopes of a token: without a user, every client gets tokens.
+const MOST_TOKENS: usize = 1024;
+const MOST_SCOPES: usize = 64;
+
 /// Options that deviate from the default.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AuthOptions {
@@ -201,8 +205,11 @@ impl Authorizer {
             return Ok(None);
         }
         let scopes = fields.iter().filter(|(key, _)| key == "scope");
-        let scopes: Vec<String> =
-            scopes.flat_map(|(_, value)| value.split(' ').map(str::to_owned)).collect();
+        let scopes: Vec<String> = scopes
+            .flat_map(|(_, value)| value.split(' '))
+            .take(MOST_SCOPES)
+            .map(str::to_owned)
+            .collect();
         let token_text = super::random_token()?;
         let mut response = json!({
             "token": token_text,
@@ -217,6 +224,11 @@ impl Authorizer {
         let until = Instant::now() + LIFETIME;
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         tokens.retain(|_, token| token.until > Instant::now());
+        let oldest = tokens.iter().min_by_key(|(_, token)| token.until);
+        let oldest = oldest.map(|(text, _)| text.clone());
+        if let Some(oldest) = oldest.filter(|_| tokens.len() >= MOST_TOKENS) {
+            tokens.remove(&oldest);
+        }
         let left = self.options.token_uses;
         tokens.insert(token_text, Token { scopes, until, left });
         Ok(Some(response))
@@ -319,6 +331,25 @@ mod tests {
         let other = Route::parse("/v2/b/manifests/x").unwrap();
         assert!(authorizer.check(Some(&token), "GET", &other, here).is_err());
         assert!(authorizer.check(Some("Bearer x"), "GET", &manifest, here).is_err());
+    }
+
+    #[test]
+    fn tokens_for_everyone_are_limited() {
+        let authorizer = Authorizer::new("bearer".parse().unwrap(), AuthOptions::default());
+        let scopes = "repository:a:pull ".repeat(MOST_SCOPES + 1);
+        let form = pairs(&[("scope", scopes.as_str())]);
+        let mut last = None;
+        for _ in 0..=MOST_TOKENS {
+            last = authorizer.token(None, &form).unwrap();
+        }
+        {
+            let tokens = authorizer.tokens.lock().unwrap();
+            assert_eq!(tokens.len(), MOST_TOKENS);
+            assert!(tokens.values().all(|token| token.scopes.len() == MOST_SCOPES));
+        }
+        let token = format!("Bearer {}", last.unwrap()["token"].as_str().unwrap());
+        let manifest = Route::parse("/v2/a/manifests/x").unwrap();
+        assert_eq!(authorizer.check(Some(&token), "GET", &manifest, "http://h:1"), Ok(()));
     }
 
     #[rstest]
