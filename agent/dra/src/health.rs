@@ -17,6 +17,13 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum length of a message in bytes.
 const MESSAGE: usize = 1024;
 
+/// The maximum lengths of the names of a pool and of a device in a ResourceSlice.
+const POOL_NAME: usize = 253;
+const DEVICE_NAME: usize = 63;
+
+/// The maximum number of devices of a driver whose health is known. A kubelet has no limit.
+const DEVICES: usize = 4096;
+
 /// The health of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Health {
@@ -78,8 +85,8 @@ impl Received {
 pub(crate) struct Healths(Map<String, Map<(String, String), Received>>);
 
 impl Healths {
-    /// Records a driver's report. Devices that it does not mention keep their health until it times out. Returns whether the
-    /// health of any device has changed.
+    /// Records a driver's report. Devices that it does not mention keep their health until it times out. Devices that no
+    /// ResourceSlice can contain, and too many ones, are ignored. Returns whether the health of any device has changed.
     pub(crate) fn report(
         &mut self,
         driver: &str,
@@ -90,6 +97,10 @@ impl Healths {
         let mut is_changed = false;
         for report in devices {
             let key = (report.pool.clone(), report.device.clone());
+            let is_valid = key.0.len() <= POOL_NAME && key.1.len() <= DEVICE_NAME;
+            if !is_valid || (known.len() >= DEVICES && !known.contains_key(&key)) {
+                continue;
+            }
             let before = known.insert(key, Received { report: report.clone(), at: now });
             is_changed |= before.is_none_or(|before| before.report != report);
         }
@@ -264,6 +275,22 @@ mod tests {
         assert!(healths.report("d", vec![report.clone()], now));
         let message = Some(report.message).filter(|it| !it.is_empty());
         assert_eq!(healths.of("d", "node", "a"), (Health::Healthy, message));
+    }
+
+    #[test]
+    fn driver_fills_no_memory_with_health_of_devices() {
+        let (mut healths, now) = (Healths::default(), Instant::now());
+        let of = |healths: &Healths, name: &str| healths.of("d", "node", name).0;
+        let long = "x".repeat(DEVICE_NAME + 1);
+        assert!(!healths.report("d", vec![device(&long, Health::Healthy, 30)], now));
+        let names = |count: usize| (0..count).map(|number| format!("d{number}"));
+        let all = names(DEVICES + 1).map(|name| device(&name, Health::Healthy, 30));
+        assert!(healths.report("d", all.collect(), now));
+        let last: Vec<Health> =
+            names(DEVICES + 1).skip(DEVICES - 1).map(|name| of(&healths, &name)).collect();
+        assert_eq!(last, [Health::Healthy, Health::Unknown]);
+        assert!(healths.report("d", vec![device("d0", Health::Unhealthy, 30)], now));
+        assert_eq!(of(&healths, "d0"), Health::Unhealthy);
     }
 
     #[test]
