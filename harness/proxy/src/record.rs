@@ -12,6 +12,9 @@ use tonic::Code;
 use super::frames::Frame;
 use super::json;
 
+/// The maximum size of the recorded messages of a call, in bytes: a stream may be endless.
+const LIMIT: usize = 64 << 20;
+
 /// The calls that a proxy has forwarded. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Recording {
@@ -39,6 +42,8 @@ struct Stored {
     // Shared with the calls that were returned, so that returning a long stream copies nothing.
     requests: Arc<Vec<Frame>>,
     responses: Arc<Vec<(Instant, Frame)>>,
+    /// The size of all messages, including those that are not recorded.
+    bytes: usize,
     code: Option<Code>,
     message: String,
 }
@@ -154,6 +159,7 @@ impl Recording {
             deadline,
             requests: Arc::default(),
             responses: Arc::default(),
+            bytes: 0,
             code: None,
             message: String::new(),
         };
@@ -177,12 +183,20 @@ impl Slot {
     }
 
     pub(super) fn request(&self, frame: Frame) {
-        self.change(|stored| Arc::make_mut(&mut stored.requests).push(frame));
+        self.change(|stored| {
+            if stored.has_room_for(&frame) {
+                Arc::make_mut(&mut stored.requests).push(frame);
+            }
+        });
     }
 
     pub(super) fn response(&self, frame: Frame) {
         let now = Instant::now();
-        self.change(|stored| Arc::make_mut(&mut stored.responses).push((now, frame)));
+        self.change(|stored| {
+            if stored.has_room_for(&frame) {
+                Arc::make_mut(&mut stored.responses).push((now, frame));
+            }
+        });
     }
 
     /// Records the end of the call. Only the first end counts.
@@ -198,6 +212,18 @@ impl Slot {
 }
 
 impl Stored {
+    /// Counts a message. Returns whether the messages of the call are within the limit.
+    fn has_room_for(&mut self, frame: &Frame) -> bool {
+        let was_full = self.bytes > LIMIT;
+        let size = size_of::<(Instant, Frame)>() + frame.bytes.len();
+        self.bytes = self.bytes.saturating_add(size);
+        let is_full = self.bytes > LIMIT;
+        if is_full && !was_full {
+            tracing::warn!(method = %self.path, limit_mib = LIMIT >> 20, "not recording later messages of a call: too many bytes");
+        }
+        !is_full
+    }
+
     fn call(&self, zero: Instant) -> Call {
         let seconds = |at| seconds_between(zero, at);
         let (_, method) = self.path.rsplit_once('/').unwrap_or(("", &self.path));
@@ -367,6 +393,20 @@ pub(super) fn deadline(header: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn endless_stream_fills_no_memory() {
+        let recording = Recording::new();
+        let slot = recording.begin("/runtime.v1.RuntimeService/GetContainerEvents", 1, None);
+        // Clones share the bytes.
+        let frame = Frame::of(&vec![0; 8 << 20]);
+        for _ in 0..1000 {
+            slot.response(frame.clone());
+        }
+        slot.end(Code::Ok, String::new());
+        let call = recording.take_ended().remove(0);
+        assert_eq!((call.responses.len(), call.code), (7, Some(Code::Ok)));
+    }
 
     #[test]
     fn status_message_is_decoded() {
