@@ -5,10 +5,13 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 /// The length of a message's prefix: a flag and the length of the message (gRPC over HTTP/2, Length-Prefixed-Message).
 const PREFIX: usize = 5;
 
+/// The maximum length of a message. Clients accept only shorter ones: a kubelet, messages of up to 16 MiB.
+const LONGEST: usize = 64 << 20;
+
 /// A message of a gRPC body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// Whether the message is compressed.
+    /// Whether the message is compressed. A part of a message that is too long counts as compressed: it cannot be decoded either.
     pub(super) compressed: bool,
     pub(super) message: Bytes,
     /// The frame's bytes as sent.
@@ -32,6 +35,8 @@ impl Frame {
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     pending: BytesMut,
+    /// Whether a message is too long: its bytes and all later ones are passed on as they arrive, to bound the memory.
+    is_raw: bool,
 }
 
 impl Frames {
@@ -39,16 +44,21 @@ impl Frames {
     pub(super) fn push(&mut self, data: &[u8]) -> Vec<Frame> {
         self.pending.extend_from_slice(data);
         let mut complete = Vec::new();
-        while let Some((&flag, rest)) = self.pending.split_first()
+        while !self.is_raw
+            && let Some((&flag, rest)) = self.pending.split_first()
             && let Some(length) = rest.first_chunk::<4>()
         {
-            // With an invalid length, the message is just never complete.
             let length = u32::from_be_bytes(*length) as usize;
-            if rest.len() - 4 < length {
+            self.is_raw = length > LONGEST;
+            if self.is_raw || rest.len() - 4 < length {
                 break;
             }
             let bytes = self.pending.split_to(PREFIX + length).freeze();
             complete.push(Frame { compressed: flag != 0, message: bytes.slice(PREFIX..), bytes });
+        }
+        if self.is_raw && !self.pending.is_empty() {
+            let bytes = self.rest();
+            complete.push(Frame { compressed: true, message: bytes.clone(), bytes });
         }
         complete
     }
@@ -91,7 +101,7 @@ mod tests {
     #[test]
     fn incomplete_message_is_held_back() {
         let mut frames = Frames::default();
-        assert!(frames.push(&[1, 0xff, 0xff, 0xff, 0xff, 7]).is_empty());
+        assert!(frames.push(&[1, 0, 0xff, 0xff, 0xff, 7]).is_empty());
         let mut frames = Frames::default();
         assert!(frames.push(&[1, 0, 0, 0]).is_empty());
         let found = frames.push(&[1, 9, 0]);
@@ -100,6 +110,18 @@ mod tests {
         assert_eq!(found[0].bytes.as_ref(), [1, 0, 0, 0, 1, 9]);
         assert_eq!(found[0].message.as_ref(), [9]);
         assert_eq!(frames.rest().as_ref(), [0]);
+        assert!(frames.rest().is_empty());
+    }
+
+    #[test]
+    fn message_that_is_too_long_is_passed_on_in_parts() {
+        let mut frames = Frames::default();
+        let found = frames.push(&[0, 0, 0, 0, 1, 9, 0, 0xff, 0xff, 0xff, 0xff, 7]);
+        let bytes: Vec<&[u8]> = found.iter().map(|frame| frame.bytes.as_ref()).collect();
+        assert_eq!(bytes, [&[0_u8, 0, 0, 0, 1, 9][..], &[0, 0xff, 0xff, 0xff, 0xff, 7]]);
+        let found = frames.push(&[8; 3]);
+        assert_eq!((found.len(), found[0].compressed), (1, true));
+        assert_eq!(found[0].bytes.as_ref(), [8; 3]);
         assert!(frames.rest().is_empty());
     }
 }
