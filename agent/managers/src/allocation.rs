@@ -81,7 +81,11 @@ impl NodeManagers {
         let began = Instant::now();
         let allocated = self.allocate_containers(pod, &running).await;
         self.0.counts.admitted(began.elapsed());
-        self.0.counts.count(RequestKind::Admission, allocated).map_err(|error| Rejection {
+        // As in the kubelet, the policy `none` counts no failures (scope.go admitPolicyNone).
+        if allocated.is_err() && self.0.topology.policy != Policy::None {
+            self.0.counts.error(RequestKind::Admission);
+        }
+        allocated.map_err(|error| Rejection {
             reason: error.reason().to_owned(),
             message: error.to_string(),
         })

@@ -245,10 +245,12 @@ impl Counts {
         counts[usize::from(!is_aligned)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records the duration of a pod's admission.
+    /// Counts a pod's admission and records its duration, in whole milliseconds as in the kubelet.
     pub(crate) fn admitted(&self, took: Duration) {
+        self.request(RequestKind::Admission);
         let mut admissions = self.admissions.lock().unwrap_or_else(PoisonError::into_inner);
-        admissions.observe(took.as_secs_f64() * 1000.0);
+        let milliseconds = u32::try_from(took.as_millis()).unwrap_or(u32::MAX);
+        admissions.observe(f64::from(milliseconds));
     }
 
     /// All metrics. As in the kubelet, some labelled ones are absent until they occur.
@@ -387,5 +389,19 @@ mod tests {
         let all = counts.all(capabilities);
         let metric = all.iter().find(|metric| metric.name == name);
         assert_eq!(metric.map(|metric| metric.help), Some(expected));
+    }
+
+    #[test]
+    fn admissions_are_observed_in_whole_milliseconds() {
+        let counts = Counts::default();
+        counts.admitted(Duration::from_micros(900));
+        counts.admitted(Duration::from_micros(2900));
+        let mut expected = Histogram::new(ADMISSION_BOUNDS);
+        expected.observe(0.0);
+        expected.observe(2.0);
+        let all = counts.all(MetricCapabilities::default());
+        let name = "kubelet_topology_manager_admission_duration_ms";
+        let metric = all.into_iter().find(|metric| metric.name == name);
+        assert_eq!(metric.map(|metric| metric.value), Some(ManagerValue::Durations(expected)));
     }
 }

@@ -159,10 +159,14 @@ async fn processors_and_memory_are_of_the_same_nodes(
     assert!(root.path().join("memory_manager_state").exists());
 }
 
+#[rstest]
+#[case::without_topology("none", 0)]
+#[case::with_topology("best-effort", 1)]
 #[tokio::test]
-async fn requests_and_failures_are_counted() {
+async fn requests_and_failures_are_counted(#[case] policy: &str, #[case] rejections: u64) {
     let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
     let fields = json!({
+        "topologyManagerPolicy": policy,
         "cpuManagerPolicy": "static",
         "memoryManagerPolicy": "Static",
         "reservedMemory": [{"numaNode": 0, "limits": {"memory": "64Mi"}}],
@@ -174,7 +178,7 @@ async fn requests_and_failures_are_counted() {
     }
     let count = |name: &str| count(&managers, name);
     for (name, requests, errors) in [
-        ("kubelet_topology_manager_admission", 3, 1),
+        ("kubelet_topology_manager_admission", 3, rejections),
         ("kubelet_cpu_manager_pinning", 1, 0),
         ("kubelet_memory_manager_pinning", 2, 1),
     ] {
