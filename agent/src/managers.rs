@@ -29,6 +29,9 @@ pub trait Managers: Send + Sync {
     /// Whether [`Managers::allocate`] must be called for this pod.
     fn concerns(&self, pod: &Pod) -> bool;
 
+    /// Counts the admission of a pod for which [`Managers::allocate`] need not be called.
+    fn admitted_without_allocation(&self) {}
+
     /// Allocates the resources of a pod's containers before the node admits it. A pod keeps an existing allocation. Resources of
     /// pods that are not in `active` are free, once `active` is known. Allocations are made one after the other, in the order of
     /// the calls.

@@ -500,6 +500,9 @@ impl SyncLoop {
             }
             // Includes the devices that were just allocated to the pod.
             node_info = self.shared.current_node_info();
+        } else if !self.preempting.contains(pod.uid()) {
+            admission::before_allocation(pod, &node_info)?;
+            shared.managers.admitted_without_allocation();
         }
         self.entries.count(&self.reports.borrow());
         let admitted = self.entries.admitted();

@@ -255,6 +255,11 @@ impl Managers for NodeManagers {
             || self.0.devices.as_ref().is_some_and(|devices| devices.concerns(pod))
     }
 
+    /// The kubelet's topology manager admits every pod.
+    fn admitted_without_allocation(&self) {
+        self.0.counts.admitted(Duration::ZERO);
+    }
+
     fn allocate(&self, pod: &Pod, active: Active) -> Allocation {
         let (managers, pod) = (self.clone(), pod.clone());
         Box::pin(async move { managers.allocate_pod(&pod, active).await })

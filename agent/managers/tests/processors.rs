@@ -187,6 +187,15 @@ async fn requests_and_failures_are_counted(#[case] policy: &str, #[case] rejecti
     }
 }
 
+#[tokio::test]
+async fn pods_without_allocation_are_counted_as_admitted() {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let managers = managers(&root, &machine, json!({})).unwrap();
+    managers.admitted_without_allocation();
+    let of = |what: &str| count(&managers, &format!("kubelet_topology_manager_admission_{what}"));
+    assert_eq!(["requests_total", "errors_total", "duration_ms"].map(of), [1, 0, 1]);
+}
+
 /// The value of a counter without labels.
 fn count(managers: &NodeManagers, name: &str) -> u64 {
     let metric = managers.metrics().into_iter().find(|it| it.name == name).unwrap();

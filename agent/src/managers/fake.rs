@@ -30,6 +30,8 @@ struct Inner {
 pub(crate) struct Answers {
     /// Whether allocations wait until this is false.
     pub(crate) holds: bool,
+    /// Whether the managers concern no pod.
+    pub(crate) concerns_none: bool,
     /// The rejections, by the pod's name.
     pub(crate) rejections: Map<String, Rejection>,
     /// The assignments, by the container's name; `Err`: it cannot be created.
@@ -62,7 +64,11 @@ impl FakeManagers {
 #[async_trait]
 impl Managers for FakeManagers {
     fn concerns(&self, _: &Pod) -> bool {
-        true
+        !self.answers().concerns_none
+    }
+
+    fn admitted_without_allocation(&self) {
+        self.answers().calls.push("admitted".to_owned());
     }
 
     fn allocate(&self, pod: &Pod, active: Active) -> Allocation {

@@ -87,6 +87,15 @@ async fn container_is_created_with_its_assigned_resources() {
     assert_eq!(calls, expected, "in the order of a kubelet");
 }
 
+#[tokio::test(start_paused = true)]
+async fn pod_without_exclusive_resources_is_counted_as_admitted_once() {
+    let scene = Scene::new();
+    scene.managers.set(|answers| answers.concerns_none = true);
+    scene.run(&pod("u1", "app", "Always")).await;
+    assert_eq!(calls_matching(&scene, "allocate"), [""; 0]);
+    assert_eq!(calls_matching(&scene, "admitted"), ["admitted"]);
+}
+
 /// Whether the sandbox and the cgroup of a pod have a CPU quota if some of its containers have exclusive CPUs.
 #[rstest]
 #[case::none(&[], false, true)]
