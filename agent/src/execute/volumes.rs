@@ -16,6 +16,7 @@ use crate::reporting::events::{EventReason, EventType};
 use crate::reporting::measures::VolumeOperation;
 use crate::shared::Shared;
 use crate::storage::drivers::{DriverSource, DriverVolume, Expansion, MountedVolume};
+use crate::storage::volumes::claim::LocalUse;
 use crate::storage::volumes::content::{self, ContentInputs};
 use crate::storage::volumes::{
     MountError, PodDirs, Prepared, VolumeError, VolumeInputs, give_to_group, may_be_of_driver,
@@ -48,13 +49,25 @@ pub(super) async fn prepare(
     .await
 }
 
-/// Lets drivers mount their volumes. Failures are added to [`Prepared::failed`].
+/// Lets drivers mount their volumes, and gives local volumes to the pod's group. Failures are added to [`Prepared::failed`].
 pub(super) async fn mount(
     shared: &Arc<Shared>,
     dirs: &PodDirs,
     pod: &Pod,
     prepared: &mut Prepared,
 ) {
+    for (name, volume) in std::mem::take(&mut prepared.local) {
+        let since = Instant::now();
+        let used = use_local(shared, dirs, pod, &volume).await;
+        let operation = VolumeOperation::mount(plugin::LOCAL.to_owned(), used.is_err());
+        shared.measures.record_volume_operation(operation, since.elapsed());
+        match used {
+            Ok(()) => {
+                prepared.volumes.insert(name, volume);
+            }
+            Err(source) => prepared.failed.push(MountError { volume: name, source }),
+        }
+    }
     for volume in std::mem::take(&mut prepared.of_drivers) {
         let (name, since) = (volume.name.clone(), Instant::now());
         let mounted = mount_one(shared, dirs, pod, &volume).await;
@@ -80,7 +93,7 @@ async fn mount_one(
     let MountedVolume { path, is_device, takes_group, expansion } = mounted;
     record_expansion(shared, pod, volume, expansion);
     if takes_group && gives_group(pod) && !volume.readonly {
-        give(shared, pod, &path).await?;
+        give(shared, pod, &path, &path).await?;
     }
     Ok(HostVolume {
         host_path: path,
@@ -92,8 +105,39 @@ async fn mount_one(
     })
 }
 
-/// Gives a mounted volume to the pod's group, and reports the progress in events.
-async fn give(shared: &Shared, pod: &Pod, path: &Path) -> Result<(), VolumeError> {
+/// Gives a local volume to the pod's group if no other pod uses it.
+async fn use_local(
+    shared: &Arc<Shared>,
+    dirs: &PodDirs,
+    pod: &Pod,
+    volume: &HostVolume,
+) -> Result<(), VolumeError> {
+    let used = {
+        let (shared, pod_dir) = (Arc::clone(shared), dirs.pod.clone());
+        let (pod, volume) = (pod.clone(), volume.clone());
+        blocking(move || shared.claims.use_local(&pod, &pod_dir, &volume)).await?
+    };
+    match used {
+        LocalUse::Keep => Ok(()),
+        LocalUse::Differs(message) => {
+            let reason = "AlreadyMountedVolume";
+            shared.events.record_text(pod, None, EventType::Warning, reason, &message);
+            Ok(())
+        }
+        LocalUse::Give(record) => {
+            let given = give(shared, pod, &volume.host_path, &record).await;
+            if given.is_err()
+                && let Err(error) = brief(|| std::fs::remove_dir(&record))
+            {
+                tracing::warn!(path = %record.display(), %error, "failed to remove the record of a local volume; its group will not be set");
+            }
+            given
+        }
+    }
+}
+
+/// Gives a mounted volume to the pod's group, and reports the progress in events. `shown` is its directory in that of the pod.
+async fn give(shared: &Shared, pod: &Pod, path: &Path, shown: &Path) -> Result<(), VolumeError> {
     let visited = Arc::new(AtomicU64::new(0));
     let giving = {
         let (pod, path, visited) = (pod.clone(), path.to_owned(), Arc::clone(&visited));
@@ -101,7 +145,7 @@ async fn give(shared: &Shared, pod: &Pod, path: &Path) -> Result<(), VolumeError
     };
     let report = |is_first: bool| {
         let visited = (!is_first).then(|| visited.load(Ordering::Relaxed));
-        let message = progress(path, pod.uid(), visited);
+        let message = progress(shown, pod.uid(), visited);
         tracing::warn!(pod = %pod.full_name(), progress = message, "changing the group of a volume");
         let reason = "VolumePermissionChangeInProgress";
         shared.events.record_text(pod, None, EventType::Warning, reason, &message);

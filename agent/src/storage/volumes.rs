@@ -114,6 +114,8 @@ pub(crate) struct Prepared {
     pub(crate) volumes: Map<String, HostVolume>,
     /// The volumes that drivers must still mount.
     pub(crate) of_drivers: Vec<DriverVolume>,
+    /// The local volumes, by name, whose group may still have to be changed.
+    pub(crate) local: Vec<(String, HostVolume)>,
     /// The failed volumes; a volume whose files are only outdated is in `volumes` too.
     pub(crate) failed: Vec<MountError>,
 }
@@ -123,6 +125,8 @@ pub(crate) struct Prepared {
 pub(crate) enum Found {
     /// A path of the host, or an image.
     Host(HostVolume),
+    /// A local volume, which the pod may have to give to its group.
+    Local(HostVolume),
     /// A driver's volume.
     OfDriver(DriverVolume),
 }
@@ -210,8 +214,11 @@ impl PodDirs {
             }
             None => self.volume(pod, volume, inputs),
         };
-        // A driver's volume is mounted later, and a claim that fails does so before any mount: neither counts as a mount.
-        if !matches!(made, Ok(Found::OfDriver(_)) | Err(VolumeError::Claim(_))) {
+        // A driver's volume and a local one are mounted later, and a claim that fails does so before any mount: none counts as a
+        // mount.
+        let is_later =
+            matches!(made, Ok(Found::OfDriver(_) | Found::Local(_)) | Err(VolumeError::Claim(_)));
+        if !is_later {
             let plugin = plugin::name(pod, volume, inputs.content.objects);
             let operation = VolumeOperation::mount(plugin, made.is_err());
             inputs.measures.record_volume_operation(operation, since.elapsed());
@@ -220,6 +227,7 @@ impl PodDirs {
             Ok(Found::Host(volume)) => {
                 prepared.volumes.insert(name.clone(), volume);
             }
+            Ok(Found::Local(volume)) => prepared.local.push((name.clone(), volume)),
             Ok(Found::OfDriver(volume)) => prepared.of_drivers.push(volume),
             Err(source) => prepared.failed.push(MountError { volume: name.clone(), source }),
         }
@@ -303,7 +311,7 @@ impl PodDirs {
         let found = volumes.filter_map(|volume| self.volume(pod, volume, inputs).ok());
         let of_driver = found.filter_map(|found| match found {
             Found::OfDriver(volume) => Some(volume),
-            Found::Host(_) => None,
+            Found::Host(_) | Found::Local(_) => None,
         });
         of_driver.collect()
     }

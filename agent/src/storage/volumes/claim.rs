@@ -24,6 +24,10 @@ use crate::storage::claim_directories::{ClaimDirectories, HeldDirectory};
 use crate::storage::drivers::{DriverSource, DriverVolume};
 use api::claims::{Binding, Bound, ClaimName, bind, bind_all};
 
+pub(crate) use local::LocalUse;
+
+mod local;
+
 /// The directory of ephemeral volumes' claims in that of the pod, with which it is removed.
 const EPHEMERAL: &str = "crib.local~ephemeral";
 
@@ -279,32 +283,27 @@ fn mount(
             }
             let spec = volume.spec.unwrap_or_default();
             let is_device = is_device(&spec);
-            let (host_path, relabel) = match (&spec.host_path, &spec.local) {
+            let (host_path, is_local) = match (&spec.host_path, &spec.local) {
                 // A kubelet does not change groups of hostPaths.
                 (Some(source), _) => (directory::prepare_host_path(source)?, false),
                 (None, Some(source)) if is_device => (local_device(&source.path)?, false),
-                (None, Some(source)) => {
-                    let path = local(&source.path)?;
-                    if !readonly {
-                        give_to_group(pod, &path, false, &AtomicU64::new(0))?;
-                    }
-                    (path, true)
-                }
+                (None, Some(source)) => (local_directory(&source.path)?, true),
                 (None, None) => return Err(VolumeError::Unsupported),
             };
-            Ok(Found::Host(HostVolume {
+            let volume = HostVolume {
                 host_path,
                 readonly,
-                relabel,
+                relabel: is_local,
                 is_device,
                 spec_name: volume.metadata.name,
                 ..HostVolume::default()
-            }))
+            };
+            Ok(if is_local { Found::Local(volume) } else { Found::Host(volume) })
         }
     }
 }
 
-fn local(path: &str) -> Result<PathBuf, VolumeError> {
+fn local_directory(path: &str) -> Result<PathBuf, VolumeError> {
     local_of_type(path, "a directory", FileType::is_dir)
 }
 

@@ -8,6 +8,9 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec, Volume}
 use super::content;
 use crate::objects::ObjectMap;
 
+/// The name for local volumes.
+pub(crate) const LOCAL: &str = "kubernetes.io/local-volume";
+
 /// The name for volumes of unbound claims and unknown kinds.
 const UNKNOWN: &str = "N/A";
 
@@ -42,7 +45,7 @@ pub(crate) fn name(pod: &Pod, volume: &Volume, objects: &ObjectMap) -> String {
 pub(crate) fn of_persistent(volume: &PersistentVolume) -> String {
     let known = match &volume.spec {
         Some(PersistentVolumeSpec { csi: Some(csi), .. }) => return of_driver(&csi.driver),
-        Some(PersistentVolumeSpec { local: Some(_), .. }) => "kubernetes.io/local-volume",
+        Some(PersistentVolumeSpec { local: Some(_), .. }) => LOCAL,
         Some(PersistentVolumeSpec { host_path: Some(_), .. }) => "kubernetes.io/host-path",
         Some(_) | None => UNKNOWN,
     };

@@ -336,3 +336,40 @@ async fn pod_with_too_large_empty_dir_is_evicted() {
     assert_eq!((of_pod.container, of_pod.to.as_str()), (None, "Failed"));
     assert_eq!(of_pod.cause, "Evicted: Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\"");
 }
+
+#[tokio::test(start_paused = true)]
+async fn other_group_of_a_shared_local_volume_is_an_event() {
+    use std::os::unix::fs::MetadataExt as _;
+    let scene = Scene::new();
+    let mut events = scene.agent().events();
+    let path = scene.root.join("disk");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let mut objects = ObjectMap::default();
+    objects.insert_persistent_volume(*fixtures::volume("disk", &json!({"local": {"path": path}})));
+    objects.insert_persistent_volume_claim(fixtures::claim("data", &json!({})));
+    scene.objects.set(objects);
+    let group = std::fs::metadata(&path).unwrap().gid();
+    let pod = |uid: &str, group: u32| {
+        let mounts = json!([{"name": "v", "mountPath": "/v"}]);
+        let spec = json!({
+            "securityContext": {"fsGroup": group},
+            "containers": [container_with("app", "app", "volumeMounts", mounts)],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        });
+        pod_with(uid, spec)
+    };
+    let (first, second) = (pod("u1", group), pod("u2", group + 1));
+    scene.run(&first).await;
+    let mode = || std::fs::metadata(&path).unwrap().mode() & 0o7777;
+    assert_eq!(mode(), 0o2770);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750)).unwrap();
+    scene.want(&[first, second]);
+    scene.until_running("u2").await;
+    assert_eq!(mode(), 0o750);
+    let expected = format!(
+        "The requested fsGroup is {}, but the volume disk has GID {group}. The volume may not be shareable.",
+        group + 1
+    );
+    assert_eq!(messages(&mut events, "AlreadyMountedVolume"), [expected]);
+}

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
@@ -37,7 +38,7 @@ impl Fixture {
         let dir = self.root.path().join("pod");
         let found = self.claims.prepare(pod, &dir, volume, &self.objects);
         match found.unwrap().map_err(|error| error.to_string())? {
-            Found::Host(volume) => Ok(volume),
+            Found::Host(volume) | Found::Local(volume) => Ok(volume),
             Found::OfDriver(volume) => panic!("a driver mounts {volume:?}"),
         }
     }
@@ -181,23 +182,71 @@ fn fs_group_is_set_by_the_change_policy() {
 }
 
 /// Kubernetes 1.36, pkg/volume/local/local.go SetUpAt.
+#[rstest]
+#[case::first(true, false, None, Some("give"))]
+#[case::read_only(true, true, None, None)]
+#[case::without_group(false, false, None, None)]
+#[case::mounted_before(true, false, Some("one"), None)]
+#[case::beside_another_pod(
+    true,
+    false,
+    Some("other"),
+    Some("The requested fsGroup is 4242424, but the volume disk has GID")
+)]
+#[case::read_only_beside_another_pod(
+    true,
+    true,
+    Some("other"),
+    Some("The requested fsGroup is 4242424, but the volume disk has GID")
+)]
+#[case::without_group_beside_another_pod(false, false, Some("other"), None)]
+fn only_first_pod_changes_group_of_local_volume(
+    #[case] has_group: bool,
+    #[case] readonly: bool,
+    #[case] used_by: Option<&str>,
+    #[case] expected: Option<&str>,
+) {
+    let fixture = Fixture::new();
+    let security = if has_group { json!({"fsGroup": 4_242_424}) } else { json!({}) };
+    let pod = pod(security, volumes());
+    let pods = fixture.root.path().join("pods");
+    let dirs = ["one", "other"].map(|name| pods.join(name));
+    dirs.iter().for_each(|dir| fs::create_dir_all(dir).unwrap());
+    let volume = HostVolume {
+        host_path: fixture.root.path().to_owned(),
+        readonly,
+        spec_name: Some("disk".to_owned()),
+        ..HostVolume::default()
+    };
+    if let Some(name) = used_by {
+        fixture.claims.use_local(&pod, &pods.join(name), &volume).unwrap();
+    }
+    let used = fixture.claims.use_local(&pod, &dirs[0], &volume).unwrap();
+    let record = dirs[0].join("volumes/kubernetes.io~local-volume/disk");
+    assert!(record.is_dir());
+    match (used, expected) {
+        (LocalUse::Give(found), Some("give")) => assert_eq!(found, record),
+        (LocalUse::Keep, None) => {}
+        (LocalUse::Differs(message), Some(expected)) => {
+            assert!(message.starts_with(expected), "{message}");
+            assert!(message.ends_with(". The volume may not be shareable."), "{message}");
+        }
+        (used, expected) => panic!("{used:?} instead of {expected:?}"),
+    }
+}
+
 #[test]
-fn read_only_local_volume_keeps_its_group_and_modes() {
-    let mut fixture = Fixture::new();
-    fixture.add_claim("data", json!({}));
-    let path = fixture.root.path().join("disk");
-    fs::create_dir(&path).unwrap();
-    super::super::set_mode(&path, 0o700).unwrap();
-    let disk = fixtures::volume("disk", &json!({"local": {"path": path}}));
-    fixture.objects.insert_persistent_volume(*disk);
-    let group = json!({"fsGroup": fs::metadata(&path).unwrap().gid()});
-    let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
-    let mut source = volumes();
-    source[0]["persistentVolumeClaim"]["readOnly"] = json!(true);
-    fixture.prepare(&pod(group.clone(), source)).unwrap();
-    assert_eq!(mode(), 0o700);
-    fixture.prepare(&pod(group, volumes())).unwrap();
-    assert_eq!(mode(), 0o2770);
+fn pod_with_the_group_of_a_shared_local_volume_causes_no_warning() {
+    let fixture = Fixture::new();
+    let root = fixture.root.path();
+    let pod = pod(json!({"fsGroup": fs::metadata(root).unwrap().gid()}), volumes());
+    let volume = HostVolume { host_path: root.to_owned(), ..HostVolume::default() };
+    let used = ["one", "other"].map(|name| {
+        let dir = root.join("pods").join(name);
+        fs::create_dir_all(&dir).unwrap();
+        fixture.claims.use_local(&pod, &dir, &volume).unwrap()
+    });
+    assert!(matches!(used, [LocalUse::Give(_), LocalUse::Keep]), "{used:?}");
 }
 
 #[test]
