@@ -26,7 +26,7 @@ use crate::client::{ApiClient, ApiError};
 const SIGNING_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The first delay after a failure, and the longest one.
 const RETRY: Duration = Duration::from_secs(2);
-const RETRY_MAX: Duration = Duration::from_secs(64);
+const RETRY_MAX: Duration = Duration::from_secs(32);
 /// The longest sleep before the clock is read again: the machine may have been suspended.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 /// How long the client may be without a valid certificate, and the interval between checks.
@@ -146,7 +146,6 @@ impl Rotation {
     }
 
     async fn rotate(&self) -> Infallible {
-        let mut wait = RETRY;
         // A signer may leave names out, so only the certificate of an earlier agent is compared with the request.
         let mut is_for_node = self.has_requested_names();
         if !is_for_node {
@@ -161,13 +160,12 @@ impl Rotation {
                 sleep_until(validity.renewal(chance())).await;
             }
             is_for_node = true;
+            let mut delays = retry_delays();
             while let Err(problem) = self.renew().await {
                 self.rotations.failed();
                 tracing::warn!(problem, role = ?self.role, "failed to renew the certificate; will retry");
-                sleep(wait).await;
-                wait = wait.saturating_mul(2).min(RETRY_MAX);
+                sleep(delays.next().unwrap_or(RETRY_MAX)).await;
             }
-            wait = RETRY;
             if let Some(validity) = validity {
                 self.rotations.replaced(validity.not_before, Timestamp::now());
             }
@@ -218,6 +216,11 @@ impl Rotation {
         tracing::info!(role = ?self.role, "renewed the certificate");
         Ok(())
     }
+}
+
+/// ◆ The delays after failed renewals.
+fn retry_delays() -> impl Iterator<Item = Duration> {
+    std::iter::successors(Some(RETRY), |last| Some(last.saturating_mul(2).min(RETRY_MAX)))
 }
 
 /// ◆ Whether the API server itself rejected a request: other errors may come from a proxy in front of it.
@@ -314,6 +317,12 @@ mod tests {
     fn api_server_errors_are_told_from_proxy_errors(#[case] code: u16, #[case] expected: bool) {
         assert_eq!(is_from_api_server(&ApiError::refused(code, b"no")), expected);
         assert!(!is_from_api_server(&ApiError::TimedOut(SIGNING_TIMEOUT)));
+    }
+
+    #[test]
+    fn delays_after_failures_grow_to_32_seconds() {
+        let delays: Vec<u64> = retry_delays().take(6).map(|delay| delay.as_secs()).collect();
+        assert_eq!(delays, [2, 4, 8, 16, 32, 32]);
     }
 
     #[test]
