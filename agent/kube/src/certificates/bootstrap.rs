@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::request::{CertificateRequest, RequestError, request};
-use super::store::{StoreError, client_store, write_private};
+use super::rotation::read;
+use super::store::{CertificateStore, StoreError, client_store, write_private};
 use super::validity::Validity;
 use crate::chance::jittered;
 use crate::client::{ApiClient, Connection, KubeconfigError};
@@ -112,26 +113,32 @@ impl Bootstrap {
         let cluster = connection.cluster.clone();
         let client = ApiClient::new(connection)?;
         let store = client_store(&self.directory);
-        let key = match store.pending_key()? {
-            Some(key) => key,
-            None => {
-                let key = KeyPair::generate().map_err(RequestError::Make)?.serialize_pem();
-                store.save_pending_key(&key)?;
-                key
-            }
-        };
-        let pair = KeyPair::from_pem(&key)
-            .map_err(|source| BootstrapError::Key { path: self.directory.clone(), source })?;
+        let key = self.key(&store)?;
         wait_for_server(&client).await;
         let template = CertificateRequest::client(&self.node);
-        let name = template.name_from_digest(&pair);
-        let certificate = request(&client, &template, &pair, Some(&name), SIGNING_TIMEOUT).await?;
-        store.put(&certificate, &key, Timestamp::now())?;
+        let name = template.name_from_digest(&key);
+        let certificate = request(&client, &template, &key, Some(&name), SIGNING_TIMEOUT).await?;
+        store.put(&certificate, &key.serialize_pem(), Timestamp::now())?;
         store.remove_pending_key();
         write_private(&self.kubeconfig, &kubeconfig_text(&cluster, &store.current()))?;
         node_client.set_credentials(Connection::load(&self.kubeconfig)?)?;
         tracing::info!(kubeconfig = %self.kubeconfig.display(), "received the client certificate of the node");
         Ok(())
+    }
+
+    /// The key for the request: that of the last certificate, which may have expired, or of an earlier request, or a new one.
+    fn key(&self, store: &CertificateStore) -> Result<KeyPair, BootstrapError> {
+        let last = read(store).and_then(|last| KeyPair::try_from(&last.key).ok());
+        if let Some(key) = last {
+            return Ok(key);
+        }
+        if let Some(key) = store.pending_key()? {
+            return KeyPair::from_pem(&key)
+                .map_err(|source| BootstrapError::Key { path: self.directory.clone(), source });
+        }
+        let key = KeyPair::generate().map_err(RequestError::Make)?;
+        store.save_pending_key(&key.serialize_pem())?;
+        Ok(key)
     }
 }
 
@@ -164,5 +171,35 @@ async fn wait_for_server(client: &ApiClient) {
             }
         }
         sleep(jittered(PROBE_INTERVAL, JITTER)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rcgen::CertificateParams;
+
+    use super::*;
+
+    #[test]
+    fn request_has_the_key_of_the_last_certificate_or_of_an_earlier_request() {
+        let directory = tempfile::tempdir().unwrap();
+        let bootstrap = Bootstrap {
+            from: directory.path().join("bootstrap"),
+            kubeconfig: directory.path().join("kubeconfig"),
+            directory: directory.path().join("pki"),
+            node: "n1".to_owned(),
+        };
+        let store = client_store(&bootstrap.directory);
+        let key = || bootstrap.key(&store).unwrap().serialize_pem();
+        let first = key();
+        assert_eq!(store.pending_key().unwrap().as_ref(), Some(&first));
+        assert_eq!(key(), first);
+        let last = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(["n1".to_owned()]).unwrap();
+        let certificate = params.self_signed(&last).unwrap().pem();
+        store.put(&certificate, &last.serialize_pem(), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(key(), last.serialize_pem());
     }
 }

@@ -264,7 +264,7 @@ pub(crate) fn server_certificate_expiry(directory: &Path) -> Option<Timestamp> {
 }
 
 /// The certificate and the key in use.
-fn read(store: &CertificateStore) -> Option<Identity> {
+pub(super) fn read(store: &CertificateStore) -> Option<Identity> {
     let text = std::fs::read(store.current()).ok()?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let key = PrivateKeyDer::from_pem_slice(&text).ok()?;
