@@ -268,6 +268,7 @@ impl NodeApi {
         counts::add_workers(&mut metrics, &pods, &reports);
         resizes::add(&mut metrics, &measured, &reports);
         work::add_volumes(&mut metrics, &self.statistics.cluster_volumes());
+        work::add_volume_durations(&mut metrics, &self.statistics.volume_durations());
         if let Some(plugins) = &self.plugins {
             work::add_plugins(&mut metrics, &plugins.borrow());
         }

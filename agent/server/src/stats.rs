@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent::cri::stats::of_pods;
 use agent::cri::{Code, Cri, CriError, LastLists, Lists};
+use agent::histogram::Histogram;
 use agent::storage::drivers::DriverCalls;
 use jiff::Timestamp;
 
@@ -114,6 +115,11 @@ impl Statistics {
     /// The last measurements of the cluster's local volumes and of CSI volumes.
     pub(crate) fn cluster_volumes(&self) -> Vec<VolumeStats> {
         self.summarizer.volumes.cluster_volumes()
+    }
+
+    /// How long it took to measure each volume in the agent's own directory.
+    pub(crate) fn volume_durations(&self) -> Histogram {
+        self.summarizer.volumes.durations()
     }
 
     /// The disk usage of the logs of running containers.

@@ -159,6 +159,10 @@ const INODES_FREE: Description<'_> =
     gauge("kubelet_volume_stats_inodes_free", "[ALPHA] Number of free inodes in the volume");
 const INODES_USED: Description<'_> =
     gauge("kubelet_volume_stats_inodes_used", "[ALPHA] Number of used inodes in the volume");
+const VOLUME_DURATIONS: Description<'_> = histogram(
+    "kubelet_volume_metric_collection_duration_seconds",
+    "[ALPHA] Duration in seconds to calculate volume stats",
+);
 const DRIVER_CALLS: Description<'_> = histogram(
     "csi_operations_seconds",
     "[ALPHA] Container Storage Interface operation duration with gRPC error code status total",
@@ -311,6 +315,13 @@ pub(crate) fn add_volumes(metrics: &mut Metrics, volumes: &[VolumeStats]) {
                 metrics.add(what, &labels, value as f64);
             }
         }
+    }
+}
+
+/// Adds the durations of measurements of the volumes that the agent reads itself.
+pub(crate) fn add_volume_durations(metrics: &mut Metrics, durations: &Histogram) {
+    if durations.count() > 0 {
+        metrics.add_histogram(&VOLUME_DURATIONS, &[("metric_source", "du")], durations);
     }
 }
 
@@ -534,6 +545,14 @@ mod tests {
         assert_eq!(replaced(None), "");
         let name = "kubelet_certificate_manager_server_rotation_seconds";
         has(&replaced(Some(&once(3600.0))), &format!("{name}_sum 3600"));
+    }
+
+    #[test]
+    fn durations_of_measurements_of_volumes_have_their_source() {
+        let name = "kubelet_volume_metric_collection_duration_seconds";
+        let of = |durations: &Histogram| text(|metrics| add_volume_durations(metrics, durations));
+        has(&of(&once(0.5)), &format!(r#"{name}_sum{{metric_source="du"}} 0.5"#));
+        assert_eq!(of(&Histogram::new(&[1.0])), "");
     }
 
     #[test]

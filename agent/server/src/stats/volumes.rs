@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use agent::histogram::{DEFAULT_BOUNDS, Histogram};
 use agent::storage::volumes::{VolumeUsage, of_volumes};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -26,7 +27,7 @@ const MAX_AGE: SignedDuration = SignedDuration::from_mins(2);
 #[derive(Debug, Default)]
 pub(super) struct Volumes(Mutex<Known>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
     is_measuring: bool,
     measured_at: Option<Timestamp>,
@@ -35,6 +36,21 @@ struct Known {
     from_drivers: HashMap<String, Vec<VolumeStats>>,
     /// The uids of pods with a pending call of a driver.
     in_progress: HashSet<String>,
+    /// How long it took to measure each volume in the agent's own directory.
+    durations: Histogram,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            is_measuring: false,
+            measured_at: None,
+            by_uid: HashMap::new(),
+            from_drivers: HashMap::new(),
+            in_progress: HashSet::new(),
+            durations: Histogram::new(DEFAULT_BOUNDS),
+        }
+    }
 }
 
 /// The measurements of a pod.
@@ -77,8 +93,11 @@ impl Volumes {
             });
             (uid(pod), Measured { own, from_cluster: local.collect() })
         });
-        let by_uid = measured.collect();
+        let by_uid: HashMap<String, Measured> = measured.collect();
         let mut known = self.lock();
+        for volume in by_uid.values().flat_map(|measured| &measured.own) {
+            known.durations.observe(volume.took.as_secs_f64());
+        }
         known.by_uid = by_uid;
         (known.is_measuring, known.measured_at) = (false, Some(Timestamp::now()));
     }
@@ -117,6 +136,11 @@ impl Volumes {
         let known = self.lock();
         let local = known.by_uid.values().flat_map(|measured| &measured.from_cluster);
         local.chain(known.from_drivers.values().flatten()).cloned().collect()
+    }
+
+    /// How long it took to measure each volume in the agent's own directory.
+    pub(super) fn durations(&self) -> Histogram {
+        self.lock().durations.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -161,6 +185,7 @@ mod tests {
         volumes.measure(root.path(), &ProcMachine::new(), &[(pod("u1"), found)]);
         let (found, measured_at) = volumes.of("u1");
         assert_eq!((found.own.len(), found.own[0].name.as_str()), (1, "data"));
+        assert_eq!(volumes.durations().count(), 1);
         assert_eq!(found.from_cluster, volumes.cluster_volumes());
         assert_eq!((found.from_cluster.len(), found.from_cluster[0].name.as_str()), (1, "disk"));
         let claim = ClaimReference { name: "c".to_owned(), namespace: "ns".to_owned() };

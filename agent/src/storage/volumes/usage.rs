@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use file_tree::{Entry, Errno, Mounts, Visitor};
 use k8s_openapi::api::core::v1::Pod;
@@ -107,6 +108,8 @@ pub struct VolumeUsage {
     pub bytes: u64,
     /// Files and directories.
     pub inodes: u64,
+    /// How long the measurement took.
+    pub took: Duration,
 }
 
 /// The usage of the volumes that an agent with this root directory keeps for a pod: emptyDirs that the runtime does not keep,
@@ -129,9 +132,10 @@ pub fn of_volumes(root_dir: &Path, pod: &Pod) -> Vec<VolumeUsage> {
             (None, None) => Vec::new(),
         };
         paths.into_iter().find_map(|(on_disk, path)| {
+            let since = Instant::now();
             let (bytes, inodes) = of_volume(&path).ok().flatten()?;
             let (name, ephemeral) = (volume.name.clone(), is_ephemeral(volume));
-            Some(VolumeUsage { name, on_disk, ephemeral, bytes, inodes })
+            Some(VolumeUsage { name, on_disk, ephemeral, bytes, inodes, took: since.elapsed() })
         })
     });
     measured.collect()
