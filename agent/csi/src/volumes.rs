@@ -119,7 +119,8 @@ impl Volumes {
         let expansion = Expansion::Unchanged;
         let path = paths.container_path().to_owned();
         let is_device = pod_volume.key.device.is_some();
-        let mounted = MountedVolume { path, is_device, takes_group: false, expansion };
+        let (is_new, takes_group) = (false, false);
+        let mounted = MountedVolume { path, is_device, is_new, takes_group, expansion };
         if is_published && !republishes {
             return Ok(mounted);
         }
@@ -172,7 +173,7 @@ impl Volumes {
         self.uses.published(&paths.target);
         let takes_group =
             driver_info.settings.takes_group(&pod_volume, driver_info.capabilities) && !republishes;
-        Ok(MountedVolume { takes_group, expansion, ..mounted })
+        Ok(MountedVolume { is_new: !republishes, takes_group, expansion, ..mounted })
     }
 
     /// Gets the capabilities of a registered driver.

@@ -90,7 +90,11 @@ async fn mount_one(
 ) -> Result<HostVolume, VolumeError> {
     let drivers = shared.drivers.as_ref().ok_or(VolumeError::NoDrivers)?;
     let mounted = drivers.mount(pod, &dirs.pod, volume).await?;
-    let MountedVolume { path, is_device, takes_group, expansion } = mounted;
+    let MountedVolume { path, is_device, is_new, takes_group, expansion } = mounted;
+    if is_device && is_new {
+        let (kind, message) = (EventType::Normal, mapped(&volume.spec_name, &path));
+        shared.events.record_text(pod, None, kind, "SuccessfulMountVolume", &message);
+    }
     record_expansion(shared, pod, volume, expansion);
     if takes_group && gives_group(pod) && !volume.readonly {
         give(shared, pod, &path, &path).await?;
@@ -103,6 +107,13 @@ async fn mount_one(
         spec_name: Some(volume.spec_name.clone()),
         ..HostVolume::default()
     })
+}
+
+/// ◆ The message about a block device with this link. A kubelet also reports its mount of the device, which the agent does not make
+/// (Kubernetes 1.36, pkg/volume/util/operationexecutor/operation_generator.go GenerateMapVolumeFunc).
+fn mapped(volume: &str, link: &Path) -> String {
+    let directory = link.parent().unwrap_or(link).display().to_string();
+    format!("MapVolume.MapPodDevice succeeded for volume {volume:?} volumeMapPath {directory:?}")
 }
 
 /// Gives a local volume to the pod's group if no other pod uses it.

@@ -58,6 +58,8 @@ pub struct MountedVolume {
     pub path: PathBuf,
     /// Whether it is a block device instead of a directory.
     pub is_device: bool,
+    /// Whether it was published for the pod only now.
+    pub is_new: bool,
     /// Whether the agent must give its files to the pod's `fsGroup`, if there is one.
     pub takes_group: bool,
     /// The result of its expansion, if its PersistentVolume is larger than its claim.

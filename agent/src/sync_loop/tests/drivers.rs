@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
 use async_trait::async_trait;
+use rstest::rstest;
 
 use super::*;
 use crate::objects::{BoundClaim, ObjectMap};
@@ -32,6 +33,8 @@ struct Script {
     holds: bool,
     /// Mounting takes this many seconds.
     delay: u64,
+    /// Whether the volumes are block devices.
+    are_devices: bool,
 }
 
 impl FakeDrivers {
@@ -77,11 +80,13 @@ impl VolumeDrivers for FakeDrivers {
             machine.mounts.insert(path.clone());
         });
         tokio::time::sleep(seconds(delay)).await;
+        let is_device = self.script().are_devices;
         match self.script().refuses.clone() {
             Some(error) => Err(error),
             None => {
                 let expansion = Expansion::Unchanged;
-                Ok(MountedVolume { path, is_device: false, takes_group: false, expansion })
+                let (is_new, takes_group) = (true, false);
+                Ok(MountedVolume { path, is_device, is_new, takes_group, expansion })
             }
         }
     }
@@ -205,6 +210,26 @@ async fn drivers_mount_before_the_sandbox_and_unmount_after_the_containers() {
     assert!(scene.times("StopContainer")[0] <= drivers.seconds("unmount u1")[0]);
     assert!(drivers.seconds("unmount u1")[0] <= stopped);
     scene.assert_clean();
+}
+
+#[rstest]
+#[case::device(true)]
+#[case::file_system(false)]
+#[tokio::test(start_paused = true)]
+async fn mapped_device_is_an_event(#[case] is_device: bool) {
+    let (scene, drivers) = scene_with_drivers();
+    let mut events = scene.agent().events();
+    drivers.script().are_devices = is_device;
+    scene.objects.set(bound());
+    scene.want(&[of_claim()]);
+    scene.sleep(1).await;
+    let first = drain(&mut events).find(|event| event.reason == "SuccessfulMountVolume");
+    let directory = scene.pod_dir("u1").join("volumes/kubernetes.io~csi/pv");
+    let text = format!(
+        "MapVolume.MapPodDevice succeeded for volume \"pv\" volumeMapPath \"{}\"",
+        directory.display()
+    );
+    assert_eq!(first.map(|event| event.message), is_device.then_some(text));
 }
 
 #[tokio::test(start_paused = true)]
