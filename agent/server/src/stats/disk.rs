@@ -45,8 +45,9 @@ pub(super) fn own_files(root_dir: &Path, logs: &Path, pod: &PodReference) -> Opt
     })
 }
 
-/// ◆ The file systems of a mount table on devices, by the device, and those in memory, by the mount point (cAdvisor 0.56, fs/fs.go
-/// processMounts). Those of other machines, which may not respond, and those of containers are left out.
+/// ◆ The file systems of a mount table on devices and the root's, by the device, and those in memory, by the mount point (cAdvisor
+/// 0.56, fs/fs.go processMounts and addSystemRootLabel). Those of other machines, which may not respond, and those of containers
+/// are left out.
 pub(super) fn file_systems(
     table: &str,
     measure: impl Fn(&Path) -> Option<FsStats>,
@@ -55,7 +56,7 @@ pub(super) fn file_systems(
     for mount in mounts(table) {
         let device = match mount.kind {
             "tmpfs" => mount.at.clone(),
-            "ext2" | "ext3" | "ext4" | "btrfs" | "xfs" => mount.source,
+            kind if mount.at == "/" || is_on_device(kind) => mount.source,
             _ => continue,
         };
         if known.insert(device.clone())
@@ -65,6 +66,15 @@ pub(super) fn file_systems(
         }
     }
     found
+}
+
+/// ◆ Whether cAdvisor measures file systems of this type, which are on devices (cAdvisor 0.56, fs/{vfs,btrfs,zfs}/plugin.go).
+fn is_on_device(kind: &str) -> bool {
+    let others = [
+        "btrfs", "zfs", "xfs", "squashfs", "f2fs", "jfs", "reiserfs", "hfs", "hfsplus", "ntfs",
+        "vfat", "fat", "msdos", "exfat", "udf", "iso9660",
+    ];
+    kind.starts_with("ext") || others.contains(&kind)
 }
 
 /// The disk usage of a container's logs.
@@ -141,6 +151,21 @@ mod tests {
         let found: Vec<_> = found.map(|(device, fs)| (device, fs.capacity_bytes)).collect();
         let expected = [("/dev/sda1", Some(1)), ("/run", Some(4))];
         assert_eq!(found, expected.map(|(device, bytes)| (device.to_owned(), bytes)));
+    }
+
+    #[rstest]
+    #[case::boot("1 0 8:1 / /boot rw - vfat /dev/sda1 rw\n", Some("/dev/sda1"))]
+    #[case::pool("1 0 0:9 / /data rw - zfs pool/data rw\n", Some("pool/data"))]
+    #[case::root("1 0 0:9 / / rw - overlay overlay rw\n", Some("overlay"))]
+    #[case::container("1 0 0:9 / /run/c/rootfs rw - overlay overlay rw\n", None)]
+    #[case::kernel("1 0 0:9 / /proc rw - proc proc rw\n", None)]
+    fn file_systems_on_devices_and_of_the_root_are_measured(
+        #[case] table: &str,
+        #[case] device: Option<&str>,
+    ) {
+        let found = file_systems(table, |_| Some(FsStats::default()));
+        let devices: Vec<&str> = found.iter().map(|(device, _)| device.as_str()).collect();
+        assert_eq!(devices, Vec::from_iter(device));
     }
 
     #[rstest]
