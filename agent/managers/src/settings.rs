@@ -203,9 +203,10 @@ impl Settings {
             match name.as_str() {
                 "prefer-closest-numa-nodes" => closest = go_bool(name, value)?,
                 "max-allowable-numa-nodes" => {
-                    most = value.parse().map_err(|_| {
+                    let number: i64 = value.parse().map_err(|_| {
                         format!("unable to convert policy option to integer {name:?}: strconv.Atoi: parsing {value:?}: invalid syntax")
                     })?;
+                    most = usize::try_from(number).unwrap_or_default();
                     if most < MAX_NODES {
                         return Err(format!(
                             "the minimum value of {name:?} should not be less than {MAX_NODES}"

@@ -95,6 +95,9 @@ fn policy_of_memory_is_chosen(#[case] fields: Value, #[case] expected: Result<bo
 #[case::fewer(
     json!({"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "2"}}),
     Err("the minimum value of \"max-allowable-numa-nodes\" should not be less than 8"))]
+#[case::negative(
+    json!({"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "-9"}}),
+    Err("the minimum value of \"max-allowable-numa-nodes\" should not be less than 8"))]
 #[case::unknown(
     json!({"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": {"x": "2"}}),
     Err("unknown Topology Manager Policy option: \"x\""))]
