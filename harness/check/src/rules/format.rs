@@ -33,7 +33,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer after 1 request set config.command [\"/bin/sh\", \"-c\", \"cat /shared\"]",
             "PullImage after 2 answer UNKNOWN",
         ];
-    Must "CRI-FMT-005": "Files with long names and paths, and links to them, exist in the container.",
+    Must "CRI-FMT-005": "The container has all files of its image that have long names or paths, and the links to these files.",
         API, tags ["pull", "files"], calls [CreateContainer],
         long_paths_are_kept given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo long\"]",

@@ -59,7 +59,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.stop_signal",
             "ContainerStatus set status.stop_signal \"SIGTERM\"",
         ];
-    Should "CRI-STP-014": "StopContainer sends, and ContainerStatus reports, every stop signal that a pod can configure, including real-time signals.",
+    Should "CRI-STP-014": "Whichever stop signal a pod configures, including a real-time signal, StopContainer sends this signal and ContainerStatus reports it.",
         KUBELET, tags ["signal"], calls [StopContainer, ContainerStatus],
         each_signal_is_sent, faults [
             "CreateContainer request set config.stop_signal \"SIGINT\"",

@@ -11,7 +11,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.linux.resources",
             "CreateContainer after 1 request drop config.linux.resources.unified",
         ];
-    Should "CRI-LIM-012": "A huge page limit is set unchanged in the container's cgroup (tested with two values); page sizes that CreateContainer omits keep the default limit.",
+    Should "CRI-LIM-012": "The container's cgroup has exactly the huge page limit that CreateContainer requests (tested with two values); page sizes that CreateContainer omits keep the default limit.",
         API, tags ["kubelet", "resources"], calls [CreateContainer, ExecSync],
         limit_of_huge_pages_is_set, faults [
             "CreateContainer request drop config.linux.resources.hugepage_limits",

@@ -66,7 +66,7 @@ registry, at 127.0.0.1 without TLS. At SIGINT or SIGTERM, the benchmark removes 
 signal, it exits immediately.
 
 Exit codes:
-    0  all sections were measured; notes in the output name anything that could not be measured
+    0  no call failed; notes in the output name the values that could not be measured
     1  a call failed, so the section with this call is incomplete
     2  bad usage
     3  no runtime was found, the runtime does not answer, or containers have no image

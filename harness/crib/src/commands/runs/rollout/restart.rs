@@ -24,7 +24,7 @@ Examples:
   crib rollout restart deploy,ds -l app=web
   crib rollout restart -f deployment.yaml
 
-Sets the annotation kubectl.kubernetes.io/restartedAt of the pod template, so that the pods are replaced as after a change \
+`crib rollout restart` sets the annotation kubectl.kubernetes.io/restartedAt of the pod template, so that the pods are replaced as after a change \
 of the manifest. Exits with code 1 if an object was not restarted."))]
 pub(crate) struct RestartArgs {
     /// Deployments, DaemonSets or StatefulSets; kinds without names mean all of their objects
