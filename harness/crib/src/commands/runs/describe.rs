@@ -25,6 +25,7 @@ mod environment;
 mod events;
 mod from_cri;
 mod lines;
+mod metadata;
 mod pod;
 mod time;
 mod volume;

@@ -1,7 +1,5 @@
 //! ◆ A pod in the format of `kubectl describe`. Pure.
 
-use std::collections::BTreeMap;
-
 use crib_base::columns::age::age;
 use crib_base::columns::fields::selector;
 use jiff::{SignedDuration, Timestamp};
@@ -12,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::events::Events;
 use super::lines::{Lines, NONE};
+use super::metadata::{annotations, pairs};
 use super::time::time;
 use super::{container, events, volume};
 
@@ -87,8 +86,8 @@ fn head(
         (name, None) => lines.field(0, "Node", name),
     }
     lines.some(0, "Start Time", status.start_time.as_ref().map(time).as_deref());
-    lines.values(0, "Labels", &pairs(metadata.labels.as_ref(), "="));
-    lines.values(0, "Annotations", &pairs(metadata.annotations.as_ref(), ": "));
+    lines.values(0, "Labels", &pairs(metadata.labels.as_ref()));
+    lines.values(0, "Annotations", &annotations(metadata.annotations.as_ref()));
     match ending(metadata, status, now) {
         None => lines.field(0, "Status", status.phase.as_deref().unwrap_or("Pending")),
         Some((lasts, grace)) => {
@@ -186,7 +185,7 @@ fn volumes(lines: &mut Lines, spec: &PodSpec) {
 fn last(lines: &mut Lines, spec: &PodSpec, status: &PodStatus) {
     let class = status.qos_class.as_deref().unwrap_or_default();
     lines.field(0, "QoS Class", class);
-    let selectors = pairs(spec.node_selector.as_ref(), "=");
+    let selectors = pairs(spec.node_selector.as_ref());
     lines.values(0, "Node-Selectors", &selectors);
     let tolerations = spec.tolerations.iter().flatten().map(toleration);
     lines.values(0, "Tolerations", &tolerations.collect::<Vec<_>>());
@@ -220,11 +219,6 @@ fn toleration(toleration: &Toleration) -> String {
     }
     text.extend(toleration.toleration_seconds.map(|seconds| format!(" for {seconds}s")));
     text
-}
-
-fn pairs(map: Option<&BTreeMap<String, String>>, sign: &str) -> Vec<String> {
-    let pairs = map.into_iter().flatten();
-    pairs.map(|(key, value)| format!("{key}{sign}{value}")).collect()
 }
 
 #[cfg(test)]
