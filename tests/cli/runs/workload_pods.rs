@@ -143,7 +143,7 @@ async fn logs_take_objects_labels_and_default_containers() {
 }
 
 #[tokio::test]
-async fn exec_and_describe_take_objects() {
+async fn exec_takes_objects_and_describe_takes_labels() {
     let place = Place::new();
     let _downs = Downs(&place);
     objects(&place).await;
@@ -169,14 +169,8 @@ async fn exec_and_describe_take_objects() {
     place.crib(&["attach", "-n", "shop", "deploy/web"]).await.exits(1).err_has("not found");
     let ended = place.crib(&["exec", "job/migrate", "hostname"]).await.exits(1);
     assert!(!ended.err.is_empty());
-    let described = out(&place, &["describe", "deploy/web"]).await;
-    let names = described.lines().filter(|line| line.starts_with("Name:"));
-    assert_eq!(names.count(), 2, "{described}");
-    let pods = ["describe", "pods", "-l", "app=web"];
-    let of_kind: &[&[&str]] = &[&["describe", "deployment", "web"], &pods];
-    for args in of_kind {
-        assert_eq!(out(&place, args).await.matches("\nContainers:").count(), 2, "{args:?}");
-    }
+    let of_labels = ["describe", "pods", "-l", "app=web"];
+    assert_eq!(out(&place, &of_labels).await.matches("\nContainers:").count(), 2);
     let every = out(&place, &["describe", "pods"]).await;
     assert!(every.contains("Name:             old-"), "{every}");
     let everywhere = out(&place, &["describe", "pods", "-A"]).await;
@@ -312,5 +306,54 @@ async fn port_forward_continues_when_pods_are_replaced() {
     assert_eq!(ended.err, "crib: Service web does not have a service port 81\n");
     let ended = place.crib(&["port-forward", "svc/web", ":http"]).await.exits(2);
     assert_eq!(ended.err, "crib: Service 'web' does not have a named port 'http'\n");
+    out(&place, &["down", "first"]).await;
+}
+
+#[tokio::test]
+async fn describe_shows_objects_with_their_pods_and_endpoints() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    objects(&place).await;
+    out(&place, &["rollout", "status", "deploy/web"]).await;
+    for args in [&["deploy/web"][..], &["deployment", "web"], &["deploy/default/web"], &["deploy"]]
+    {
+        let text = out(&place, &[&["describe"], args].concat()).await;
+        assert!(text.starts_with("Name:                   web\n"), "{args:?}: {text}");
+        for key in ["Pod Template:", "OldReplicaSets:", "NewReplicaSet:", "Events:"] {
+            assert!(text.contains(&format!("\n{key}")), "{key}: {text}");
+        }
+        assert!(text.contains(" 2 desired | 2 updated | 2 total | 2 available"), "{text}");
+        assert!(text.contains("(2/2 replicas created)"), "{text}");
+        assert!(text.ends_with("<none>\n"), "{text}");
+    }
+    let set = out(&place, &["get", "rs", "-o", "name"]).await;
+    let text = out(&place, &["describe", set.trim()]).await;
+    assert!(text.contains("2 Running / 0 Waiting / 0 Succeeded / 0 Failed"), "{text}");
+    assert!(text.contains("Controlled By:  Deployment/web"), "{text}");
+    let both = out(&place, &["describe", "svc/web", "job/migrate"]).await;
+    assert!(both.contains("\n\n\nName:"), "{both}");
+    assert!(both.contains(" / 1 Succeeded / 0 Failed"), "{both}");
+    assert!(!both.contains("Events:"), "{both}");
+    assert!(both.contains("<unset>  80/TCP"), "{both}");
+    assert!(!both.contains("Endpoints:                <none>"), "{both}");
+    let json = out(&place, &["describe", "rc/old", "-o", "json"]).await;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["objects"][0]["metadata"]["name"], "old");
+    assert_eq!(json["pods"], serde_json::json!([]));
+    let of_files = ["describe", "-f", &place.file("again.yaml", OBJECTS)];
+    let all = out(&place, &of_files).await;
+    for kind in ["StrategyType:", "Session Affinity:", "Completions:", "QoS Class:"] {
+        assert!(all.contains(kind), "{kind}: {all}");
+    }
+    let refused = place.crib(&["describe", "pv/a"]).await.exits(2);
+    assert!(
+        refused.err.starts_with("crib: cannot describe persistentvolumes: "),
+        "{}",
+        refused.err
+    );
+    let missing = place.crib(&["describe", "deploy/none"]).await.exits(1);
+    assert_eq!(missing.err, "crib: deployments.apps \"none\" not found\n");
+    let none = place.crib(&["describe", "deploy", "-l", "app=none"]).await.exits(0);
+    assert_eq!(none.err, "crib: no resources found in default namespace\n");
     out(&place, &["down", "first"]).await;
 }

@@ -122,12 +122,6 @@ impl Resource {
         self.group.is_empty() && self.kind == "Event"
     }
 
-    /// Whether this is the pod's kind, or one whose objects create pods.
-    pub(crate) fn has_pods(&self) -> bool {
-        let is_one = |known: &ApiKind| known.0 == self.group && known.1 == self.kind;
-        KNOWN.iter().take(IN_ALL).any(is_one) && self.kind != "Service"
-    }
-
     /// The plural without the group: `pods`, `deployments`.
     pub(crate) fn plural(&self) -> &str {
         &self.plural
@@ -326,16 +320,6 @@ mod tests {
     #[case::slashes("po/a job/b pc/c", "pod/a job.batch/b priorityclass.scheduling.k8s.io/c")]
     fn kinds_and_names_are_those_of_kubectl(#[case] args: &str, #[case] expected: &str) {
         assert_eq!(shown(args).as_deref(), Ok(expected));
-    }
-
-    #[rstest]
-    #[case("pod", true)]
-    #[case("deploy", true)]
-    #[case("cj", true)]
-    #[case("svc", false)]
-    #[case("cm", false)]
-    fn workloads_have_pods(#[case] word: &str, #[case] expected: bool) {
-        assert_eq!(single(word).unwrap().has_pods(), expected);
     }
 
     #[rstest]

@@ -98,6 +98,29 @@ pub fn has_condition(object: &Value, kind: &str) -> bool {
     conditions.any(|condition| text(condition, "/status") == "True")
 }
 
+/// The storage class of a claim or volume; empty if it is not set.
+pub fn storage_class(object: &Value) -> &str {
+    // The annotation overrides the field.
+    let annotation = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
+    match field(object, annotation) {
+        Some(_) => text(object, annotation),
+        None => text(object, "/spec/storageClassName"),
+    }
+}
+
+/// Access modes in Kubernetes' order: `RWO,ROX`.
+pub fn access_modes(object: &Value, pointer: &str) -> String {
+    let known = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let set = texts(object, pointer);
+    let modes = known.iter().filter(|(mode, _)| set.contains(mode)).map(|(_, short)| *short);
+    modes.collect::<Vec<_>>().join(",")
+}
+
 /// A label selector: `app=web,tier in (a,b),!canary`. A selector that is not set selects nothing.
 pub fn selector(object: &Value, pointer: &str) -> String {
     let Some(selector) = field(object, pointer) else {

@@ -23,6 +23,13 @@ pub(crate) struct ObjectName<'t> {
     name: &'t str,
 }
 
+/// An object, and all objects of its run.
+pub(crate) struct ObjectInRun<'a> {
+    cri: &'a Cri,
+    pub(crate) object: Value,
+    pub(crate) objects: Vec<Value>,
+}
+
 /// An object of a run, and its pods.
 pub(crate) struct PodsOfObject<'a> {
     pub(crate) object: Value,
@@ -52,7 +59,13 @@ impl<'t> ObjectName<'t> {
         let namespace = self.namespace.or(namespace);
         self.resource.has(object)
             && metadata(object, "name") == self.name
-            && namespace.is_none_or(|requested| metadata(object, "namespace") == requested)
+            && (!self.resource.namespaced
+                || namespace.is_none_or(|requested| metadata(object, "namespace") == requested))
+    }
+
+    /// The kind of the object.
+    pub(crate) fn resource(&self) -> &Resource {
+        &self.resource
     }
 
     /// The object and its pods. Fails if several objects match; the error lists namespaces or runs that distinguish them.
@@ -62,15 +75,25 @@ impl<'t> ObjectName<'t> {
         namespace: Option<&str>,
         best: Best,
     ) -> Result<PodsOfObject<'a>, CallError> {
+        let ObjectInRun { cri, object, objects } = self.find(all, namespace)?;
+        let pods = pods_of(&object, &objects, best).map_err(CallError::Usage)?;
+        let pods = pods.into_iter().cloned().map(|object| RunPod { cri, object }).collect();
+        Ok(PodsOfObject { object, pods })
+    }
+
+    /// The object and the objects of its run. Fails if several objects match, like [`Self::pods`].
+    pub(crate) fn find<'a>(
+        &self,
+        all: &'a [Cri],
+        namespace: Option<&str>,
+    ) -> Result<ObjectInRun<'a>, CallError> {
         let (mut found, mut candidates) = (None, Vec::new());
         for cri in all {
             let objects = objects(cri)?;
             for object in objects.iter().filter(|object| self.is(object, namespace)) {
-                let of_object = pods_of(object, &objects, best).map_err(CallError::Usage)?;
-                let pods = of_object.into_iter().cloned();
-                let pods = pods.map(|object| RunPod { cri, object }).collect();
                 candidates.push((metadata(object, "namespace").to_owned(), cri.choice()));
-                found = Some(PodsOfObject { object: object.clone(), pods });
+                let object = object.clone();
+                found = Some(ObjectInRun { cri, object, objects: objects.clone() });
             }
         }
         let name = || self.resource.named(self.name);
@@ -108,6 +131,31 @@ impl<'t> ObjectName<'t> {
         let mut pods = pods.into_iter();
         pods.next().ok_or_else(|| CallError::NoPods(self.resource.named(self.name)))
     }
+}
+
+/// The objects of a kind with these labels in a namespace, or in all namespaces, by run.
+pub(crate) fn of_kind<'a>(
+    all: &'a [Cri],
+    resource: &Resource,
+    labels: &Labels,
+    namespace: Option<&str>,
+) -> Result<Vec<ObjectInRun<'a>>, CallError> {
+    let namespace = namespace.filter(|_| resource.namespaced);
+    let mut found = Vec::new();
+    for cri in all {
+        let objects = objects(cri)?;
+        let is_selected = |object: &&Value| {
+            resource.has(object)
+                && namespace.is_none_or(|wanted| metadata(object, "namespace") == wanted)
+                && labels.match_object(object)
+        };
+        found.extend(objects.iter().filter(is_selected).map(|object| ObjectInRun {
+            cri,
+            object: object.clone(),
+            objects: objects.clone(),
+        }));
+    }
+    Ok(found)
 }
 
 /// The pods with these labels in a namespace, or in all namespaces, by run, the best pod of each run first.

@@ -1,4 +1,5 @@
-//! `crib describe`: pods with their containers, conditions, volumes and events, as `kubectl describe pod` shows them.
+//! `crib describe`: pods with their containers, conditions, volumes and events, and other objects of runs, as `kubectl describe`
+//! shows them.
 
 use std::path::PathBuf;
 
@@ -10,13 +11,14 @@ use crib_base::run_socket::{PodWithEvents, RecordedEvent, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::client::find::in_runs::{ObjectName, with_labels};
+use crate::client::find::in_runs::{ObjectInRun, ObjectName, of_kind, with_labels};
 use crate::client::output::{Document, print, print_value};
 use crate::client::run_objects::names_in_manifests;
 use crate::client::status::escaped;
 use crate::client::{CallError, Connection, Cri, completion, each, find, with_codes};
-use crate::objects::kinds;
+use crate::objects::kinds::{self, Resource};
 use crate::objects::selectors::Labels;
 use crate::objects::workload_pods::Best;
 
@@ -26,37 +28,44 @@ mod events;
 mod from_cri;
 mod lines;
 mod metadata;
+mod object;
 mod pod;
+mod template;
 mod time;
 mod volume;
 
 use events::Events;
 
-/// Show pods with their containers, conditions, volumes and events
+/// Show details of pods and of other objects of `crib run`
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
   crib describe web
   crib describe pod/shop/web --run first
   crib describe pods -A
-  crib describe deploy/web
+  crib describe deploy/web svc/web
+  crib describe cm
   crib describe -l app=web
   crib describe -f pod.yaml
   crib describe web -o json | jq '.pods[].events'
+
+Kinds: pods, deployments, replicasets, replicationcontrollers, statefulsets, daemonsets, jobs, cronjobs, services, configmaps, \
+secrets, persistentvolumeclaims and namespaces, with the names of `crib get --help`. `crib describe deploy/web` shows the \
+Deployment; `crib describe -l app=web` shows its pods. A run has events of pods only.
 
 If no pod has the name NAME, `crib describe pod NAME` describes the pods of `crib run` whose names begin with NAME.
 
 The agent of a `crib run` describes the run's pods; the runtime describes all other pods."))]
 pub(crate) struct DescribeArgs {
-    /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes; or objects that have pods: deploy/web, job/migrate, svc/web; or a
-    /// kind followed by names: `pod web`; or all pods of the namespace: `pods`
+    /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes; or other objects: deploy/web, svc/shop/web; or a kind followed by
+    /// names: `pod web`; or all objects of a kind in the namespace: `pods`, `deploy`
     #[arg(
         required_unless_present_any = ["selector", "filename"],
-        value_name = "POD",
+        value_name = "POD|KIND/NAME|KIND",
         add = completion::pods()
     )]
     pods: Vec<String>,
-    /// Describe the pods of these manifests, and those of their workloads; repeatable
+    /// Describe the objects of these manifests; repeatable
     #[arg(
         long,
         short = 'f',
@@ -64,16 +73,16 @@ pub(crate) struct DescribeArgs {
         conflicts_with_all = ["pods", "selector", "all_namespaces"]
     )]
     filename: Vec<PathBuf>,
-    /// Select pods of `crib run` by labels: `app=web,tier!=db`
+    /// Select pods, or the objects of KIND, by labels: `app=web,tier!=db`
     #[arg(short = 'l', long)]
     selector: Option<Labels>,
-    /// Namespace of the pods [default: any; with -l or `pods`: the namespace default]
+    /// Namespace of the objects [default: any; with -l or KIND: the namespace default]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// With -l or `pods`: describe the pods of all namespaces
+    /// With -l or KIND: describe the objects of all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Show events [default: true for a single pod, unless only its name's beginning is given]
+    /// Show events [default: true for a single object, unless only the beginning of a pod's name is given]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     show_events: Option<bool>,
     /// Output format; json and yaml print Kubernetes API objects
@@ -104,10 +113,19 @@ struct Described {
     events: Option<Vec<RecordedEvent>>,
 }
 
+/// A pod, or another object and all objects of its run.
+#[derive(Debug)]
+enum Description {
+    Pod(Box<Described>),
+    Object { object: Value, objects: Vec<Value> },
+}
+
 /// The JSON or YAML document.
 #[derive(Debug, Default, Serialize)]
-struct All {
-    pods: Vec<Described>,
+struct All<'d> {
+    pods: Vec<&'d Described>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    objects: Vec<&'d Value>,
 }
 
 /// A pod that an agent reports, and the option that selects its runtime.
@@ -127,40 +145,54 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
     let has_pod = |name: &str| {
         known.iter().any(|known| known.answer.pod.metadata.name.as_deref() == Some(name))
     };
-    let (labels, names) = match (args.selector.clone(), requested(&args.pods, has_pod)) {
-        (labels, Requested::AllPods) => (Some(labels.unwrap_or_default()), Vec::new()),
+    let mut described: Vec<Description> = Vec::new();
+    let namespace = args.namespace.as_deref();
+    let (list, names) = match (args.selector.clone(), requested(&args.pods, has_pod)) {
+        (labels, Requested::AllPods) => (Some((None, labels.unwrap_or_default())), Vec::new()),
+        (labels, Requested::AllOf(kind)) => {
+            (Some((Some(kind), labels.unwrap_or_default())), Vec::new())
+        }
         (Some(_), Requested::Named(names)) if !names.is_empty() => {
             let problem = "name cannot be provided when a selector is specified";
             return Err(CallError::Usage(problem.to_owned()));
         }
+        (Some(labels), Requested::Named(names)) => (Some((None, labels)), names),
         (None, Requested::Named(_)) if args.all_namespaces => {
             let problem = "a resource cannot be retrieved by name across all namespaces";
             return Err(CallError::Usage(problem.to_owned()));
         }
         (None, Requested::Named(_)) if !args.filename.is_empty() => (None, in_manifests(args)?),
-        (labels, Requested::Named(names)) => (labels, names),
+        (None, Requested::Named(names)) => (None, names),
     };
-    let mut described = All::default();
-    let namespace = args.namespace.as_deref();
-    if let Some(labels) = &labels {
+    if let Some((kind, labels)) = &list {
         let namespace = (!args.all_namespaces).then_some(namespace.unwrap_or("default"));
-        let pods = with_labels(&all, labels, namespace, Best::ToConnect)?;
-        match namespace {
-            Some(namespace) if pods.is_empty() => {
+        match kind {
+            Some(kind) => {
+                check_kind(kind)?;
+                let found = of_kind(&all, kind, labels, namespace)?;
+                described.extend(found.into_iter().map(Description::from));
+            }
+            None => {
+                let pods = with_labels(&all, labels, namespace, Best::ToConnect)?;
+                let pods = pods.iter().filter_map(|pod| with_uid(&known, pod.uid()));
+                described.extend(pods.map(Description::from));
+            }
+        }
+        match namespace.filter(|_| kind.as_ref().is_none_or(|kind| kind.namespaced)) {
+            Some(namespace) if described.is_empty() => {
                 print_stderr(&format!("no resources found in {namespace} namespace"));
             }
-            None if pods.is_empty() => print_stderr("no resources found"),
+            None if described.is_empty() => print_stderr("no resources found"),
             Some(_) | None => {}
         }
-        described.pods.extend(pods.iter().filter_map(|pod| with_uid(&known, pod.uid())));
     }
     let beginning = beginning(&args.pods, has_pod);
     let mut is_whole_name = true;
     let exit = each(&names, async |text: &String| {
         match ObjectName::parse(text) {
-            Some(object) => {
-                let pods = object.pods(&all, namespace, Best::ToConnect)?.pods;
-                described.pods.extend(pods.iter().filter_map(|pod| with_uid(&known, pod.uid())));
+            Some(name) => {
+                check_kind(name.resource())?;
+                described.push(Description::from(name.find(&all, namespace)?));
             }
             None => {
                 let text = find::in_namespace(text, namespace);
@@ -172,7 +204,7 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
                     }
                     found => vec![found?],
                 };
-                described.pods.extend(found);
+                described.extend(found.into_iter().map(Description::from));
             }
         }
         Ok(())
@@ -180,8 +212,8 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
     .await;
     match args.output {
         Form::Text => {
-            let is_one = is_whole_name && described.pods.len() == 1;
-            print_text(&described.pods, args.show_events.unwrap_or(is_one))?;
+            let is_one = is_whole_name && described.len() == 1;
+            print_text(&described, args.show_events.unwrap_or(is_one))?;
         }
         Form::Json => print_value(&document(&described)?, Document::Json)?,
         Form::Yaml => print_value(&document(&described)?, Document::Yaml)?,
@@ -189,17 +221,33 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
     exit
 }
 
-/// The names of the pods and workloads in the manifests.
+/// Fails for a kind without a description.
+fn check_kind(kind: &Resource) -> Result<(), CallError> {
+    match object::is_known(&kind.group, &kind.kind) {
+        true => Ok(()),
+        false => Err(CallError::Usage(format!(
+            "cannot describe {}: show them with `crib get {} -o yaml`",
+            kind.plural_name(),
+            kind.plural()
+        ))),
+    }
+}
+
+/// The names of the objects with a description in the manifests.
 fn in_manifests(args: &DescribeArgs) -> Result<Vec<String>, CallError> {
     let namespace = args.namespace.as_deref().unwrap_or("default");
     let all = names_in_manifests(&args.filename, namespace)?.into_iter();
-    let names = all.filter(|(kind, ..)| kind.has_pods()).map(|(kind, namespace, name)| {
+    let is_known =
+        |kind: &Resource| kind.kind == "Pod" || object::is_known(&kind.group, &kind.kind);
+    let names = all.filter(|(kind, ..)| is_known(kind)).map(|(kind, namespace, name)| {
         let kind = kind.singular();
         format!("{kind}/{namespace}/{name}")
     });
     let names: Vec<String> = names.collect();
     match names.as_slice() {
-        [] => Err(CallError::Usage("the manifests contain no pods or workloads".to_owned())),
+        [] => Err(CallError::Usage(
+            "the manifests contain no objects that can be described".to_owned(),
+        )),
         _ => Ok(names),
     }
 }
@@ -209,6 +257,8 @@ fn in_manifests(args: &DescribeArgs) -> Result<Vec<String>, CallError> {
 enum Requested {
     /// All pods of a namespace: `pods`.
     AllPods,
+    /// All objects of another kind: `deploy`.
+    AllOf(Resource),
     /// Pods and other objects, one per argument: `web`, `deploy/web`.
     Named(Vec<String>),
 }
@@ -221,7 +271,8 @@ fn requested(words: &[String], has_pod: impl Fn(&str) -> bool) -> Requested {
     };
     match (kinds::single(first), names) {
         (Some(kind), []) if kind.kind == "Pod" => Requested::AllPods,
-        (Some(_), []) | (None, _) => named(),
+        (Some(kind), []) => Requested::AllOf(kind),
+        (None, _) => named(),
         (Some(kind), names) => {
             let with_kind = |name: &String| format!("{}/{name}", kind.singular());
             Requested::Named(names.iter().map(with_kind).collect())
@@ -285,6 +336,18 @@ impl From<&PodWithEvents> for Described {
     }
 }
 
+impl From<Described> for Description {
+    fn from(pod: Described) -> Self {
+        Self::Pod(Box::new(pod))
+    }
+}
+
+impl From<ObjectInRun<'_>> for Description {
+    fn from(found: ObjectInRun<'_>) -> Self {
+        Self::Object { object: found.object, objects: found.objects }
+    }
+}
+
 /// The pod with this name. Fails if several match; the error lists namespaces or runs that distinguish them.
 fn choose<'a>(known: &'a [Known], text: &str) -> Result<Option<&'a PodWithEvents>, CallError> {
     let (namespace, name) = find::namespace_and_name(text);
@@ -328,15 +391,22 @@ async fn of_runtime(cri: &Cri, id: &str) -> Result<Pod, CallError> {
     Ok(from_cri::pod(status.status.unwrap_or_default(), containers))
 }
 
-fn print_text(all: &[Described], with_events: bool) -> Result<(), CallError> {
+fn print_text(all: &[Description], with_events: bool) -> Result<(), CallError> {
     let now = Timestamp::now();
-    let texts = all.iter().map(|described| {
-        let events = match described.events.as_deref() {
-            None => Events::Unknown,
-            Some(_) if !with_events => Events::Hidden,
-            Some(events) => Events::Recorded(events),
+    let texts = all.iter().map(|description| {
+        let lines = match description {
+            Description::Pod(described) => {
+                let events = match described.events.as_deref() {
+                    None => Events::Unknown,
+                    Some(_) if !with_events => Events::Hidden,
+                    Some(events) => Events::Recorded(events),
+                };
+                pod::lines(&described.pod, events, now)
+            }
+            Description::Object { object, objects } => {
+                object::lines(object, objects, with_events, now)
+            }
         };
-        let lines = pod::lines(&described.pod, events, now);
         escaped(lines).join("\n")
     });
     match texts.collect::<Vec<_>>().as_slice() {
@@ -345,8 +415,15 @@ fn print_text(all: &[Described], with_events: bool) -> Result<(), CallError> {
     }
 }
 
-fn document(all: &All) -> Result<serde_json::Value, CallError> {
-    serde_json::to_value(all)
+fn document(all: &[Description]) -> Result<Value, CallError> {
+    let mut document = All::default();
+    for description in all {
+        match description {
+            Description::Pod(pod) => document.pods.push(pod),
+            Description::Object { object, .. } => document.objects.push(object),
+        }
+    }
+    serde_json::to_value(document)
         .map_err(|error| CallError::Io { doing: "write the pods".to_owned(), source: error.into() })
 }
 
@@ -364,22 +441,31 @@ mod tests {
     }
 
     #[rstest]
-    #[case::names("web shop/db", Some("web shop/db"))]
-    #[case::kind("pod web shop/db", Some("pod/web pod/shop/db"))]
-    #[case::short_kind("deploy web", Some("deployment/web"))]
-    #[case::all("po", None)]
-    #[case::all_of_kind("pods", None)]
-    #[case::slash("pod/web job/migrate", Some("pod/web job/migrate"))]
-    #[case::pod_with_name_of_kind("job web", Some("job web"))]
-    #[case::kind_without_name("deploy", Some("deploy"))]
-    #[case::nothing("", Some(""))]
-    fn names_may_follow_a_kind(#[case] line: &str, #[case] expected: Option<&str>) {
+    #[case::names("web shop/db", "web shop/db")]
+    #[case::kind("pod web shop/db", "pod/web pod/shop/db")]
+    #[case::short_kind("deploy web", "deployment/web")]
+    #[case::all("po", "all pods")]
+    #[case::all_of_kind("pods", "all pods")]
+    #[case::slash("pod/web job/migrate", "pod/web job/migrate")]
+    #[case::pod_with_name_of_kind("job web", "job web")]
+    #[case::kind_without_name("deploy", "all deployments.apps")]
+    #[case::nothing("", "")]
+    fn names_may_follow_a_kind(#[case] line: &str, #[case] expected: &str) {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let expected = match expected {
-            Some(names) => Requested::Named(names.split_whitespace().map(str::to_owned).collect()),
-            None => Requested::AllPods,
+        let found = match requested(&words, |name| name == "job") {
+            Requested::AllPods => "all pods".to_owned(),
+            Requested::AllOf(kind) => format!("all {}", kind.plural_name()),
+            Requested::Named(names) => names.join(" "),
         };
-        assert_eq!(requested(&words, |name| name == "job"), expected);
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn kind_without_description_is_refused() {
+        let check = |word: &str| check_kind(&kinds::single(word).unwrap());
+        check("deploy").unwrap();
+        let expected = "cannot describe persistentvolumes: show them with `crib get persistentvolumes -o yaml`";
+        assert_eq!(check("pv").unwrap_err().to_string(), expected);
     }
 
     #[rstest]

@@ -11,15 +11,17 @@ use super::environment;
 use super::lines::{Lines, NONE};
 use super::time::time;
 
-/// Adds a container of the pod with this metadata. Without an agent, shows only the runtime's information.
+/// Adds a container of the pod with this metadata; `indent` is that of its name. Without an agent, shows only the runtime's
+/// information.
 pub(super) fn add(
     lines: &mut Lines,
+    indent: usize,
     container: &Container,
     status: Option<&ContainerStatus>,
     pod: &ObjectMeta,
     has_agent: bool,
 ) {
-    lines.line(2, &format!("{}:", container.name));
+    lines.line(indent, &format!("{}:", container.name));
     let mut field = |key: &str, value: &str| lines.field(4, key, value);
     if let Some(status) = status {
         field("Container ID", status.container_id.as_deref().unwrap_or_default());
@@ -222,7 +224,7 @@ mod tests {
         let container = serde_json::from_str(container).unwrap();
         let status = status.map(|status| serde_json::from_str(status).unwrap());
         let pod = ObjectMeta { name: Some("web".to_owned()), ..ObjectMeta::default() };
-        add(&mut lines, &container, status.as_ref(), &pod, true);
+        add(&mut lines, 2, &container, status.as_ref(), &pod, true);
         lines.aligned().join("\n")
     }
 

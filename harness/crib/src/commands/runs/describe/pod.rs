@@ -36,7 +36,7 @@ pub(super) fn lines(pod: &Pod, events: Events<'_>, now: Timestamp) -> Vec<String
     if has_agent {
         readiness_gates(&mut lines, &spec, &status);
         conditions(&mut lines, &status);
-        volumes(&mut lines, &spec);
+        volumes(&mut lines, 0, &spec);
         last(&mut lines, &spec, &status);
     }
     match events {
@@ -134,7 +134,7 @@ fn containers(
     lines.line(0, &format!("{heading}:"));
     for container in containers {
         let status = statuses.iter().find(|status| status.name == container.name);
-        container::add(lines, container, status, pod, has_agent);
+        container::add(lines, 2, container, status, pod, has_agent);
     }
 }
 
@@ -172,12 +172,14 @@ fn statuses<'a>(lines: &mut Lines, statuses: impl Iterator<Item = (&'a str, &'a 
     }
 }
 
-fn volumes(lines: &mut Lines, spec: &PodSpec) {
+/// Adds the volumes. As in kubectl, the names of a template's volumes have one more space.
+pub(super) fn volumes(lines: &mut Lines, indent: usize, spec: &PodSpec) {
     match spec.volumes.as_deref().unwrap_or_default() {
-        [] => lines.field(0, "Volumes", NONE),
+        [] => lines.field(indent, "Volumes", NONE),
         volumes => {
-            lines.line(0, "Volumes:");
-            volumes.iter().for_each(|volume| volume::add(lines, volume));
+            lines.line(indent, "Volumes:");
+            let of_names = if indent == 0 { 2 } else { 3 };
+            volumes.iter().for_each(|volume| volume::add(lines, of_names, volume));
         }
     }
 }
@@ -185,16 +187,26 @@ fn volumes(lines: &mut Lines, spec: &PodSpec) {
 fn last(lines: &mut Lines, spec: &PodSpec, status: &PodStatus) {
     let class = status.qos_class.as_deref().unwrap_or_default();
     lines.field(0, "QoS Class", class);
+    scheduling(lines, 0, spec);
+    constraints(lines, 0, spec);
+}
+
+/// Adds the node selector and the tolerations.
+pub(super) fn scheduling(lines: &mut Lines, indent: usize, spec: &PodSpec) {
     let selectors = pairs(spec.node_selector.as_ref());
-    lines.values(0, "Node-Selectors", &selectors);
+    lines.values(indent, "Node-Selectors", &selectors);
     let tolerations = spec.tolerations.iter().flatten().map(toleration);
-    lines.values(0, "Tolerations", &tolerations.collect::<Vec<_>>());
+    lines.values(indent, "Tolerations", &tolerations.collect::<Vec<_>>());
+}
+
+/// Adds the topology spread constraints, if there are any.
+pub(super) fn constraints(lines: &mut Lines, indent: usize, spec: &PodSpec) {
     let mut constraints: Vec<&TopologySpreadConstraint> =
         spec.topology_spread_constraints.iter().flatten().collect();
     compact::sort_by(&mut constraints, |a, b| a.topology_key.cmp(&b.topology_key));
     if !constraints.is_empty() {
         let constraints: Vec<String> = constraints.into_iter().map(constraint).collect();
-        lines.values(0, "Topology Spread Constraints", &constraints);
+        lines.values(indent, "Topology Spread Constraints", &constraints);
     }
 }
 

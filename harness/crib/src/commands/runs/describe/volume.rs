@@ -8,9 +8,9 @@ use super::lines::Lines;
 
 type Field = (String, String);
 
-/// Adds a volume.
-pub(super) fn add(lines: &mut Lines, volume: &Volume) {
-    lines.line(2, &format!("{}:", volume.name));
+/// Adds a volume; its name has this indent.
+pub(super) fn add(lines: &mut Lines, indent: usize, volume: &Volume) {
+    lines.line(indent, &format!("{}:", volume.name));
     let (kind, fields, items) = source(volume);
     if kind.is_empty() {
         return lines.line(2, "<unknown>");
@@ -189,7 +189,7 @@ mod tests {
     #[case(r#"{"name": "v", "nfs": {"server": "h", "path": "/"}}"#, &["  v:", "  <unknown>"])]
     fn volume_shows_its_source(#[case] volume: &str, #[case] expected: &[&str]) {
         let mut lines = Lines::default();
-        add(&mut lines, &serde_json::from_str(volume).unwrap());
+        add(&mut lines, 2, &serde_json::from_str(volume).unwrap());
         assert_eq!(lines.aligned(), expected);
     }
 
