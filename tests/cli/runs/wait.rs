@@ -328,6 +328,65 @@ async fn rollout_restart_replaces_the_pods() {
 }
 
 #[tokio::test]
+async fn rollout_undo_restores_the_pod_template_of_a_revision() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    start(&place, &["first", "--wait", &place.file("web.yaml", WORKLOADS)]).await;
+    let rolled_out = ["rollout", "status", "deploy/web", "--timeout", "50s"];
+    let history = async || out(&place, &["rollout", "history", "deploy/web"]).await;
+    let revisions = |numbers: &[u32]| {
+        let rows = numbers.iter().map(|number| format!("{number}         <none>\n"));
+        format!("deployment.apps/web\nREVISION  CHANGE-CAUSE\n{}\n", rows.collect::<String>())
+    };
+    assert_eq!(history().await, revisions(&[1]));
+    let undo = place.crib(&["rollout", "undo", "deploy/web"]).await.exits(1);
+    let problem =
+        "deployment.apps/web was not rolled back: no rollout history found for deployment \"web\"";
+    assert_eq!(undo.err, format!("crib: {problem}\n"));
+    out(&place, &["rollout", "restart", "deploy/web"]).await;
+    out(&place, &rolled_out).await;
+    assert_eq!(history().await, revisions(&[1, 2]));
+    let second = out(&place, &["rollout", "history", "deploy/web", "--revision", "2"]).await;
+    let first_line = second.lines().next();
+    assert_eq!(first_line, Some("deployment.apps/web with revision #2"));
+    assert!(second.contains("kubectl.kubernetes.io/restartedAt: "), "{second}");
+
+    let undone = out(&place, &["rollout", "undo", "deploy/web"]).await;
+    assert_eq!(undone, "deployment.apps/web rolled back\n");
+    out(&place, &rolled_out).await;
+    assert_eq!(history().await, revisions(&[2, 3]));
+    let template = "jsonpath={.spec.template.metadata}";
+    let metadata = out(&place, &["get", "deploy", "web", "-o", template]).await;
+    assert!(!metadata.contains("restartedAt"), "{metadata}");
+    assert!(!metadata.contains("pod-template-hash"), "{metadata}");
+    for (args, code, printed, error) in [
+        (
+            &["deploy/web", "--to-revision=3"][..],
+            0,
+            "deployment.apps/web skipped rollback (current template already matches revision 3)\n",
+            "",
+        ),
+        (
+            &["deploy/web", "--to-revision=1"],
+            1,
+            "",
+            "crib: deployment.apps/web was not rolled back: unable to find specified revision 1 in history\n",
+        ),
+        (
+            &["job/migrate"],
+            1,
+            "",
+            "crib: job.batch/migrate was not rolled back: a run keeps no revisions of jobs.batch\n",
+        ),
+        (&["deploy/none"], 1, "", "crib: deployments.apps \"none\" not found\n"),
+    ] {
+        let ended = place.crib(&[&["rollout", "undo"], args].concat()).await.exits(code);
+        assert_eq!((ended.out.as_str(), ended.err.as_str()), (printed, error), "{args:?}");
+    }
+    out(&place, &["down", "first"]).await;
+}
+
+#[tokio::test]
 async fn rollout_status_follows_a_changed_deployment() {
     let place = Place::new();
     let _downs = Downs(&place);

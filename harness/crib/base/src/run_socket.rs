@@ -1,6 +1,6 @@
 //! The socket `run.sock` in the directory of a `crib run`: other commands query the agent's status of the pods, watch the objects,
-//! add an ephemeral container to a pod, scale or restart an object, or end the run. Each request and each response is one line of JSON; a
-//! watch returns a line for each change.
+//! add an ephemeral container to a pod, scale, restart or roll back an object, or end the run. Each request and each response is
+//! one line of JSON; a watch returns a line for each change.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
@@ -68,6 +68,8 @@ pub enum Request {
     Scale(Scale),
     /// Replaces the pods of an object, as a change of its pod template does.
     Restart(Restart),
+    /// Restores an earlier pod template of a Deployment.
+    Undo(Undo),
     /// Returns all objects, and then their changes until the run ends: one [`WatchEvent`] per line.
     Watch,
     /// Ends the pods and the run; returns the pods. Idempotent.
@@ -104,6 +106,21 @@ pub struct Restart {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+/// A Deployment whose earlier pod template is to be restored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Undo {
+    /// Such as `apps/v1`.
+    pub api_version: String,
+    /// Such as `Deployment`.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The number of the revision with the pod template.
+    pub revision: u64,
 }
 
 /// The response of a run.

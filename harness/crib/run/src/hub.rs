@@ -15,7 +15,7 @@ use cluster::apply::{Applied, ManifestObject};
 use cluster::claims::without_binding;
 use cluster::{DeleteOptions, Event, Key, Kind, List, Object, Part, Selection, Store, Watch};
 use compact::{Map, Set};
-use crib_base::run_socket::{Restart, Scale};
+use crib_base::run_socket::{Restart, Scale, Undo};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::EphemeralContainer;
 use serde_json::Value;
@@ -26,6 +26,7 @@ use crate::store_cluster::{StoreCluster, written};
 
 mod known_pod;
 mod restarts;
+mod rollbacks;
 
 pub(crate) use known_pod::Deletion;
 use known_pod::KnownPod;
@@ -228,6 +229,18 @@ impl Hub {
             restarts::mark(value, now).map_err(|why| cluster::Error::BadRequest(why.to_owned()))
         });
         restarted.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Restores the pod template of an earlier revision of a Deployment.
+    pub(super) fn undo(&self, undo: &Undo) -> Result<(), String> {
+        let kind = Kind::of(&undo.api_version, &undo.kind);
+        let key = Key::new(kind, &undo.namespace, &undo.name);
+        let sets = self.store.list(&Selection::of(Kind::of("apps/v1", "ReplicaSet"))).items;
+        let restored = self.store.change(&key, Part::Main, |value| {
+            let sets = sets.iter().map(|set| &set.value);
+            rollbacks::restore(value, sets, undo.revision).map_err(cluster::Error::BadRequest)
+        });
+        restored.map(drop).map_err(|error| error.to_string())
     }
 
     /// Deletes the pods for which `why` returns a reason, each with the grace period that `grace` returns, or else its own.

@@ -35,6 +35,10 @@ impl Loop {
                 let restarted = self.hub.restart(&restart, SystemClock.now());
                 (Some(self.changed(restarted)), None)
             }
+            Request::Undo(undo) => {
+                let restored = self.hub.undo(&undo);
+                (Some(self.changed(restored)), None)
+            }
             Request::Pods => (Some(Reply::Response(self.pods_now())), None),
             Request::End => (Some(Reply::Response(self.pods_now())), Some(Event::Down)),
             Request::Kill => (Some(Reply::Response(self.pods_now())), Some(Event::Signal)),

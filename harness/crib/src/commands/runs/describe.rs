@@ -221,6 +221,13 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
     exit
 }
 
+/// The lines of the pod template at this JSON pointer.
+pub(crate) fn pod_template(object: &Value, pointer: &str) -> Vec<String> {
+    let mut lines = lines::Lines::default();
+    template::add(&mut lines, object, pointer);
+    escaped(lines.aligned())
+}
+
 /// Fails for a kind without a description.
 fn check_kind(kind: &Resource) -> Result<(), CallError> {
     match object::is_known(&kind.group, &kind.kind) {

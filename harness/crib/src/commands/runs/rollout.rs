@@ -1,4 +1,5 @@
-//! `crib rollout`: replaces the pods of a Deployment, DaemonSet or StatefulSet, and waits until they are replaced.
+//! `crib rollout`: replaces the pods of a Deployment, DaemonSet or StatefulSet, waits until they are replaced, and restores earlier
+//! pod templates of Deployments.
 
 use std::path::PathBuf;
 
@@ -12,16 +13,22 @@ use crate::commands::prelude::*;
 use crate::objects::kinds::{RequestedObjects, Resource, requested};
 use crate::objects::metadata;
 
+mod history;
 mod restart;
+mod revisions;
 mod status;
+mod targets;
+mod undo;
 
 use status::Progress;
 
-/// Restart workloads, and show the progress of rollouts
+/// Restart workloads, show the progress of rollouts, and undo them
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crib rollout restart deploy/web
-  crib rollout status deploy/web")]
+  crib rollout status deploy/web
+  crib rollout history deploy/web
+  crib rollout undo deploy/web")]
 pub(crate) struct RolloutArgs {
     #[command(subcommand)]
     command: RolloutCommand,
@@ -30,16 +37,20 @@ pub(crate) struct RolloutArgs {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 enum RolloutCommand {
+    History(history::HistoryArgs),
     Restart(restart::RestartArgs),
     Status(StatusArgs),
+    Undo(undo::UndoArgs),
 }
 
 impl RolloutArgs {
     /// The connection options of the subcommand.
     pub(crate) fn connection(&mut self) -> &mut Endpoints {
         match &mut self.command {
+            RolloutCommand::History(args) => &mut args.connection,
             RolloutCommand::Restart(args) => &mut args.connection,
             RolloutCommand::Status(args) => &mut args.connection,
+            RolloutCommand::Undo(args) => &mut args.connection,
         }
     }
 }
@@ -89,8 +100,10 @@ pub(crate) struct StatusArgs {
 /// Runs the subcommand.
 pub(crate) async fn run(args: &RolloutArgs) -> Result<Exit, CallError> {
     match &args.command {
+        RolloutCommand::History(args) => history::run(args),
         RolloutCommand::Restart(args) => restart::run(args),
         RolloutCommand::Status(args) => show(args).await,
+        RolloutCommand::Undo(args) => undo::run(args),
     }
 }
 

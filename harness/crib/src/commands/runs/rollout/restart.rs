@@ -1,19 +1,13 @@
 //! `crib rollout restart`: replaces the pods of workloads, as `kubectl rollout restart` does.
 
-use std::path::PathBuf;
-
 use crib_base::report::print_error;
 use crib_base::run_socket::{Request, Restart};
-use serde_json::Value;
 
-use crate::client::run_objects::{
-    Found, RunObjects, all_in_manifests, named, of_kind, request_change, runs, with_runs,
-};
-use crate::client::{Endpoints, completion};
+use super::targets::TargetArgs;
+use crate::client::Endpoints;
+use crate::client::run_objects::{Found, request_change, runs, with_runs};
 use crate::commands::prelude::*;
-use crate::objects::kinds::{RequestedObjects, requested};
 use crate::objects::metadata;
-use crate::objects::selectors::Labels;
 
 /// Replace the pods of Deployments, DaemonSets and StatefulSets
 #[derive(Debug, Args)]
@@ -27,22 +21,8 @@ Examples:
 `crib rollout restart` sets the annotation kubectl.kubernetes.io/restartedAt of the pod template, so that the pods are replaced as after a change \
 of the manifest. Exits with code 1 if an object was not restarted."))]
 pub(crate) struct RestartArgs {
-    /// Deployments, DaemonSets or StatefulSets; kinds without names mean all of their objects
-    #[arg(
-        required_unless_present = "filename",
-        value_name = "KIND/NAME|KIND",
-        add = completion::kinds_and_objects()
-    )]
-    objects: Vec<String>,
-    /// Restart the objects of these manifests; repeatable
-    #[arg(long, short = 'f', value_name = "FILE|DIR|-", conflicts_with_all = ["objects", "selector"])]
-    filename: Vec<PathBuf>,
-    /// Filter by labels: `app=web,tier!=db`, `app in (web, api)`, `app`, `!app`
-    #[arg(short = 'l', long)]
-    selector: Option<Labels>,
-    /// Namespace of the objects
-    #[arg(short, long, default_value = "default")]
-    namespace: String,
+    #[command(flatten)]
+    targets: TargetArgs,
     #[command(flatten)]
     pub(crate) connection: Endpoints,
 }
@@ -51,9 +31,9 @@ pub(crate) struct RestartArgs {
 pub(super) fn run(args: &RestartArgs) -> Result<Exit, CallError> {
     let all = with_runs(args.connection.open_all())?;
     let known = runs(&all)?;
-    let (found, missing) = objects(args, &known)?;
+    let (found, missing) = args.targets.find(&known)?;
     if found.is_empty() && missing.is_empty() {
-        print_stderr(&format!("no resources found in {} namespace", args.namespace));
+        print_stderr(&format!("no resources found in {} namespace", args.targets.namespace));
         return Ok(Exit::Success);
     }
     missing.iter().for_each(|error| print_error(error));
@@ -79,41 +59,4 @@ fn request(found: &Found<'_>) -> Request {
         namespace: metadata(found.object, "namespace").to_owned(),
         name: metadata(found.object, "name").to_owned(),
     })
-}
-
-/// The requested objects, and errors for missing ones.
-fn objects<'r>(
-    args: &RestartArgs,
-    runs: &'r [RunObjects],
-) -> Result<(Vec<Found<'r>>, Vec<CallError>), CallError> {
-    if !args.filename.is_empty() {
-        return all_in_manifests(&args.filename, runs, &args.namespace);
-    }
-    let all: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
-    let (mut found, mut missing) = (Vec::new(), Vec::new());
-    match requested(&args.objects, &all).map_err(CallError::Usage)? {
-        RequestedObjects::Named(_) if args.selector.is_some() => {
-            let problem = "name cannot be provided when a selector is specified";
-            return Err(CallError::Usage(problem.to_owned()));
-        }
-        RequestedObjects::Named(names) => {
-            for (resource, name) in &names {
-                match named(runs, resource, &args.namespace, name) {
-                    Ok(one) => found.push(one),
-                    Err(error @ CallError::NoObject { .. }) => missing.push(error),
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        RequestedObjects::Lists(resources) => {
-            let labels = args.selector.clone().unwrap_or_default();
-            for resource in &resources {
-                found.extend(of_kind(runs, resource).into_iter().filter(|found| {
-                    metadata(found.object, "namespace") == args.namespace
-                        && labels.match_object(found.object)
-                }));
-            }
-        }
-    }
-    Ok((found, missing))
 }
