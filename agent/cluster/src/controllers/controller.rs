@@ -118,7 +118,7 @@ impl Controller {
         let begun = || Progress::new(revision, counts, now);
         let progress = self.progress.get_or_insert_with(begun);
         progress.observe(spec, revision, counts, now);
-        self.revisions.observe(spec, revision, &self.pods);
+        self.revisions.observe(deployment, revision, &self.pods);
         let available = self.pods.iter().filter_map(|pod| pod.available_at(spec.min_ready_seconds));
         available.filter(|at| *at > now).chain(progress.due(spec)).min()
     }

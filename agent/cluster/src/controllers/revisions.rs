@@ -5,7 +5,7 @@
 //! Source: Kubernetes 1.36, getNewReplicaSet of pkg/controller/deployment/sync.go, SetNewReplicaSetAnnotations and
 //! SetReplicasAnnotations of util/deployment_util.go, cleanupDeployment of sync.go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::manifest::{Workload, WorkloadObject, to_json};
 use jiff::Timestamp;
@@ -39,17 +39,25 @@ struct Revision {
     hash: String,
     number: u64,
     template: PodTemplateSpec,
+    /// The annotations of the Deployment while the template was the current one.
+    annotations: BTreeMap<String, String>,
 }
 
 impl Revisions {
     /// Makes the template with this hash the current one, and removes old ones without pods.
-    pub(super) fn observe(&mut self, spec: &DeploymentSpec, hash: &str, pods: &[OwnedPod]) {
+    pub(super) fn observe(&mut self, deployment: &Deployment, hash: &str, pods: &[OwnedPod]) {
+        let Some(spec) = &deployment.spec else {
+            return;
+        };
         if self.all.last().is_none_or(|last| last.hash != hash) {
             let number = self.all.iter().map(|revision| revision.number).max().unwrap_or(0) + 1;
             // A template that is used again keeps its ReplicaSet.
             self.all.retain(|revision| revision.hash != hash);
-            let template = spec.template.clone();
-            self.all.push(Revision { hash: hash.to_owned(), number, template });
+            let (hash, annotations) = (hash.to_owned(), BTreeMap::new());
+            self.all.push(Revision { hash, number, template: spec.template.clone(), annotations });
+        }
+        if let Some(current) = self.all.last_mut() {
+            current.annotations = deployment.metadata.annotations.clone().unwrap_or_default();
         }
         let limit = usize::try_from(spec.revision_history_limit.unwrap_or(DEFAULT_LIMIT));
         let most = limit.unwrap_or_default().saturating_add(1);
@@ -121,7 +129,7 @@ impl Revision {
                 "namespace": workload.namespace(),
                 "uid": format!("{uid}-{}", self.hash),
                 "labels": with_hash,
-                "annotations": self.annotations(deployment, &spec, wanted),
+                "annotations": self.annotations(&spec, wanted),
                 "ownerReferences": [{
                     "apiVersion": "apps/v1", "kind": "Deployment", "name": workload.name(), "uid": uid,
                     "controller": true, "blockOwnerDeletion": true,
@@ -139,14 +147,9 @@ impl Revision {
         object
     }
 
-    fn annotations(
-        &self,
-        deployment: &Deployment,
-        spec: &DeploymentSpec,
-        wanted: usize,
-    ) -> Map<String, Value> {
+    fn annotations(&self, spec: &DeploymentSpec, wanted: usize) -> Map<String, Value> {
         let mut annotations = Map::new();
-        for (name, value) in deployment.metadata.annotations.iter().flatten() {
+        for (name, value) in &self.annotations {
             if !NOT_COPIED.contains(&name.as_str()) {
                 annotations.insert(name.clone(), Value::String(value.clone()));
             }

@@ -34,6 +34,25 @@ fn changed_deployment_replaces_its_pod_when_the_new_one_is_ready() {
 }
 
 #[test]
+fn replica_set_keeps_the_annotations_of_its_deployment_at_its_time() {
+    let manifest = |cause: &str, image: &str| {
+        let metadata = format!(
+            "metadata: {{name: web, annotations: {{kubernetes.io/change-cause: {cause}}}}}"
+        );
+        let manifest = set("Deployment", "").replace("metadata: {name: web}", &metadata);
+        manifest.replace("image: i", &format!("image: {image}"))
+    };
+    let mut world = World::new(&manifest("first", "i"));
+    apply(&mut world, &manifest("second", "j"));
+    let sets = world.controllers.between(world.now).map(|set| {
+        let annotation = |name: &str| set["metadata"]["annotations"][name].clone();
+        (annotation("deployment.kubernetes.io/revision"), annotation("kubernetes.io/change-cause"))
+    });
+    let expected = [(json!("1"), json!("first")), (json!("2"), json!("second"))];
+    assert_eq!(sets.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn changed_job_is_recreated_and_a_removed_one_ends() {
     let mut world = World::new(&job(""));
     let more = job("  parallelism: 1\n  backoffLimit: 9\n  completions: 1\n");
