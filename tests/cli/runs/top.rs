@@ -37,6 +37,10 @@ async fn top_and_stats_show_pods_of_all_runs() {
     let lines: Vec<_> = shown.out.lines().map(words).collect();
     assert_eq!((lines.len(), lines[2].join(" ").as_str()), (4, "________ ________"));
     assert!(number(&lines[3][0], "m").is_some() && lines[3].len() == 2, "{lines:?}");
+    let shown = top(&["--show-swap"]).await.exits(0);
+    let lines: Vec<_> = shown.out.lines().map(words).collect();
+    assert_eq!(lines[0], ["NAME", "CPU(cores)", "MEMORY(bytes)", "SWAP(bytes)"]);
+    assert!(number(&lines[1][3], "Mi").is_some(), "{lines:?}");
     top(&["db"]).await.exits(1).err_has("pod \"db\" not found");
     top(&["-n", "none"]).await.exits(0).err_has("no resources found in none namespace");
     let stats = place.crib(&["stats"]).await.exits(0);

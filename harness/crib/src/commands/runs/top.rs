@@ -50,6 +50,9 @@ pub(crate) struct TopArgs {
     /// Show the sum of the usage below the pods
     #[arg(long)]
     sum: bool,
+    /// Show the swap memory that the pods use
+    #[arg(long)]
+    show_swap: bool,
     /// Omit the headings
     #[arg(long)]
     no_headers: bool,
@@ -106,6 +109,7 @@ struct Measured {
     name: String,
     cpu: Option<v1::CpuUsage>,
     memory: u64,
+    swap: u64,
 }
 
 /// The samples of the selected pods' containers, by container id.
@@ -140,6 +144,7 @@ async fn measure_one(args: &TopArgs, cri: &Cri) -> Result<Measurement, CallError
         let pod_id = of_pods.get(&attributes.id)?.clone();
         let pod = pods.get(&pod_id)?;
         let memory = stats.memory.and_then(|memory| memory.working_set_bytes);
+        let swap = stats.swap.and_then(|swap| swap.swap_usage_bytes);
         let measured = Measured {
             namespace: pod.namespace.clone(),
             pod: pod.name.clone(),
@@ -147,6 +152,7 @@ async fn measure_one(args: &TopArgs, cri: &Cri) -> Result<Measurement, CallError
             name: attributes.metadata.unwrap_or_default().name,
             cpu: stats.cpu,
             memory: memory.unwrap_or_default().value,
+            swap: swap.unwrap_or_default().value,
         };
         Some((attributes.id, measured))
     });
@@ -168,6 +174,7 @@ struct Usage {
     /// Millicores.
     cpu: u64,
     memory: u64,
+    swap: u64,
 }
 
 /// The usage of a pod and its containers.
@@ -188,12 +195,14 @@ fn usage(before: &Measurement, now: &Measurement) -> Vec<PodUsage> {
             name: measured.name.clone(),
             cpu: thousandths(percent),
             memory: measured.memory,
+            swap: measured.swap,
         };
         let pod = pods.entry(&measured.pod_id).or_default();
         pod.namespace.clone_from(&measured.namespace);
         pod.pod.name.clone_from(&measured.pod);
         pod.pod.cpu += container.cpu;
         pod.pod.memory += container.memory;
+        pod.pod.swap += container.swap;
         pod.containers.push(container);
     }
     pods.into_values().collect()
@@ -230,6 +239,7 @@ fn table(args: &TopArgs, mut pods: Vec<PodUsage>) -> Result<(), CallError> {
     headings.extend(args.all_namespaces.then_some("NAMESPACE"));
     headings.extend(args.containers.then_some("POD"));
     headings.extend(["NAME", "CPU(cores)", "MEMORY(bytes)"]);
+    headings.extend(args.show_swap.then_some("SWAP(bytes)"));
     let mut columns = match args.no_headers {
         true => Columns::without_headings(headings.len()),
         false => Columns::new(&headings),
@@ -245,25 +255,26 @@ fn table(args: &TopArgs, mut pods: Vec<PodUsage>) -> Result<(), CallError> {
             let mut cells = Vec::new();
             cells.extend(args.all_namespaces.then(|| pod.namespace.clone()));
             cells.extend(args.containers.then(|| pod.pod.name.clone()));
-            cells.extend(usage_cells(row));
+            cells.push(row.name.clone());
+            cells.extend(usage_cells(&row, args.show_swap));
             columns.row(cells);
         }
     }
     if args.sum {
-        let empty = vec![String::new(); headings.len() - USAGE_COLUMNS];
-        columns.row(empty.iter().cloned().chain(std::iter::repeat_n("_".repeat(8), USAGE_COLUMNS)));
-        let [_, cpu, memory] = usage_cells(sum);
-        columns.row(empty.into_iter().chain([cpu, memory]));
+        let sum = usage_cells(&sum, args.show_swap);
+        let empty = vec![String::new(); headings.len() - sum.len()];
+        columns.row(empty.iter().cloned().chain(std::iter::repeat_n("_".repeat(8), sum.len())));
+        columns.row(empty.into_iter().chain(sum));
     }
     columns.print()
 }
 
-/// The columns CPU and MEMORY.
-const USAGE_COLUMNS: usize = 2;
-
-/// The last cells of a row.
-fn usage_cells(usage: Usage) -> [String; 3] {
-    [usage.name, format!("{}m", usage.cpu), format!("{}Mi", usage.memory / MEBIBYTE)]
+/// The last cells of a row: CPU and memory, and swap if it is to be shown.
+fn usage_cells(usage: &Usage, show_swap: bool) -> Vec<String> {
+    let mebibytes = |bytes: u64| format!("{}Mi", bytes / MEBIBYTE);
+    let mut cells = vec![format!("{}m", usage.cpu), mebibytes(usage.memory)];
+    cells.extend(show_swap.then(|| mebibytes(usage.swap)));
+    cells
 }
 
 /// The usage of all pods together, without a name.
@@ -271,6 +282,7 @@ fn sum(pods: &[PodUsage]) -> Usage {
     pods.iter().fold(Usage::default(), |sum, PodUsage { pod, .. }| Usage {
         cpu: sum.cpu + pod.cpu,
         memory: sum.memory + pod.memory,
+        swap: sum.swap + pod.swap,
         ..sum
     })
 }
@@ -293,6 +305,7 @@ mod tests {
                 ..Default::default()
             }),
             memory,
+            swap: 2 * memory,
         }
     }
 
@@ -314,7 +327,7 @@ mod tests {
         shown.sort_unstable();
         // A container that has just started has no CPU usage yet.
         assert_eq!(shown, [("db", 0, 30), ("web", 101 + 201, 30)]);
-        assert_eq!(sum(&found), Usage { name: String::new(), cpu: 302, memory: 60 });
+        assert_eq!(sum(&found), Usage { name: String::new(), cpu: 302, memory: 60, swap: 120 });
     }
 
     #[rstest]
@@ -322,9 +335,17 @@ mod tests {
     #[case(Some(SortBy::Cpu), ["b", "a", "c"])]
     #[case(Some(SortBy::Memory), ["c", "a", "b"])]
     fn most_comes_first_and_names_decide(#[case] by: Option<SortBy>, #[case] expected: [&str; 3]) {
-        let of = |name: &str, cpu, memory| Usage { name: name.to_owned(), cpu, memory };
+        let of = |name: &str, cpu, memory| Usage { name: name.to_owned(), cpu, memory, swap: 0 };
         let mut all = [of("c", 1, 9), of("b", 5, 2), of("a", 1, 2)];
         compact::sort_by(&mut all, |one, other| compare(one, other, by));
         assert_eq!(all.map(|usage| usage.name), expected.map(str::to_owned));
+    }
+
+    #[test]
+    fn swap_is_shown_if_requested() {
+        let usage =
+            Usage { name: String::new(), cpu: 7, memory: 5 * MEBIBYTE, swap: 3 * MEBIBYTE + 1 };
+        assert_eq!(usage_cells(&usage, false), ["7m", "5Mi"]);
+        assert_eq!(usage_cells(&usage, true), ["7m", "5Mi", "3Mi"]);
     }
 }
