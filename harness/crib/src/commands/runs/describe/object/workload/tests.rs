@@ -93,7 +93,7 @@ fn only_replica_set_is_the_new_one() {
     let object = object("Deployment", &json!({}), &json!({}));
     let all = [controlled("ReplicaSet", "web-1", "u", &json!({"replicas": 3}))];
     let text = described(&object, &all);
-    let expected = "OldReplicaSets:  <none>\nNewReplicaSet:   web-1 (3/3 replicas created)\n";
+    let expected = "OldReplicaSets:    <none>\nNewReplicaSet:     web-1 (3/3 replicas created)\n";
     assert!(text.contains(expected), "{text}");
 }
 
