@@ -313,7 +313,7 @@ fn no_image(job: &Job, container: &str, error: PullError) -> NotStarted {
     let reason = EventReason::Failed(error.reason.to_string());
     job.event(Some(container), &reason);
     NotStarted::Failed {
-        reason: error.reason,
+        reason: Cow::Owned(error.reason.into_string()),
         refused: error.refused,
         message: error.message,
         until: error.until,

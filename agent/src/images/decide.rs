@@ -2,7 +2,6 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/images/image_manager.go.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use api::pod::PodUid;
@@ -52,7 +51,7 @@ pub(crate) const PULL_BACKOFF: &str = "ImagePullBackOff";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullError {
     /// The waiting reason: `ErrImagePull`, or in a few cases an error text, as in a kubelet.
-    pub reason: Cow<'static, str>,
+    pub reason: Box<str>,
     /// The error text.
     pub message: String,
     /// The earliest time of the next attempt.
@@ -63,7 +62,7 @@ pub struct PullError {
 
 impl PullError {
     fn new(reason: &'static str, message: String) -> Self {
-        Self { reason: Cow::Borrowed(reason), message, until: None, refused: false }
+        Self { reason: reason.into(), message, until: None, refused: false }
     }
 
     /// The same error with `refused` set.
@@ -73,7 +72,7 @@ impl PullError {
 
     /// A pull that could not begin: its error is the reason.
     pub(crate) fn unstarted(error: String, message: String) -> Self {
-        Self { reason: Cow::Owned(error), message, until: None, refused: false }
+        Self { reason: error.into_boxed_str(), message, until: None, refused: false }
     }
 }
 
@@ -185,7 +184,7 @@ pub(crate) fn backed_off(
     };
     let what = &failure.what;
     let error = PullError {
-        reason: Cow::Borrowed(PULL_BACKOFF),
+        reason: PULL_BACKOFF.into(),
         message: format!("Back-off pulling image \"{image}\": {what}"),
         until: Some(end),
         refused: failure.refused,
@@ -283,6 +282,6 @@ mod tests {
         assert_eq!(pull_failed("x", &attempts, false).0.message, "[a, b]");
         assert_eq!(pull_failed("x", &attempts[..1], false).0.message, "a");
         let same = ["RegistryUnavailable", "RegistryUnavailable"].map(str::to_owned);
-        assert_eq!(pull_failed("x", &same, false).0.reason, "RegistryUnavailable");
+        assert_eq!(&*pull_failed("x", &same, false).0.reason, "RegistryUnavailable");
     }
 }

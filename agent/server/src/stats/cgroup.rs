@@ -116,7 +116,7 @@ fn either(
     rest: ContainerStats,
 ) -> Option<ContainerStats> {
     let is_known = cpu.is_some() || memory.is_some();
-    is_known.then(|| ContainerStats { cpu, memory, ..rest })
+    is_known.then_some(ContainerStats { cpu, memory, ..rest })
 }
 
 /// The values of a cgroup's files.

@@ -330,13 +330,16 @@ fn decode(name: &str, bytes: Vec<u8>) -> Result<String, String> {
 
 /// The text of bytes that begin with a byte order mark of UTF-16. Invalid units become the replacement character, as with kubectl.
 fn utf_16(bytes: &[u8]) -> Option<String> {
-    let (unit, rest): (fn([u8; 2]) -> u16, &[u8]) = match bytes {
-        [0xff, 0xfe, rest @ ..] => (u16::from_le_bytes, rest),
-        [0xfe, 0xff, rest @ ..] => (u16::from_be_bytes, rest),
+    let (is_little, rest) = match bytes {
+        [0xff, 0xfe, rest @ ..] => (true, rest),
+        [0xfe, 0xff, rest @ ..] => (false, rest),
         _ => return None,
     };
     let (pairs, _) = rest.as_chunks::<2>();
-    let units = pairs.iter().map(|pair| unit(*pair));
+    let unit = |pair: &[u8; 2]| {
+        if is_little { u16::from_le_bytes(*pair) } else { u16::from_be_bytes(*pair) }
+    };
+    let units = pairs.iter().map(unit);
     Some(char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect())
 }
 

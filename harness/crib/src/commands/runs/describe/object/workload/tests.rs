@@ -1,3 +1,5 @@
+//! Tests of described workloads.
+
 use serde_json::json;
 
 use super::super::described;
