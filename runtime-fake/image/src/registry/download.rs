@@ -182,6 +182,7 @@ impl Fetch {
     ) -> Result<(), PullError> {
         let doing = blob_doing(&self.wanted.digest.to_string());
         let (start, mut response) = self.session.blob(&self.wanted.digest, *have).await?;
+        window.answered(*have);
         // A registry without range support sends the blob from its start.
         let mut skip = *have - start;
         loop {

@@ -169,6 +169,14 @@ impl Window {
         self.began += pause;
     }
 
+    /// Records the begin of a response, before which the download had brought `have` bytes. The time before the first bytes is not
+    /// measured, but the limit on attempts applies: a mirror may answer 504 until it has fetched the blob itself.
+    pub(crate) fn answered(&mut self, have: u64) {
+        if have == 0 {
+            *self = Self::begin();
+        }
+    }
+
     /// Whether a window of the length `patience` has ended, and brought too few bytes.
     fn is_too_slow(&mut self, have: u64, patience: Duration) -> bool {
         let elapsed = self.began.elapsed();
@@ -221,6 +229,7 @@ fn shortened(text: &str) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 
@@ -242,5 +251,16 @@ mod tests {
         #[case] want: &str,
     ) {
         assert_eq!(explanation(body.as_bytes(), own), want);
+    }
+
+    #[rstest]
+    #[case::first_bytes(0, false)]
+    #[case::resumed(1, true)]
+    fn time_before_the_first_bytes_is_not_measured(#[case] have: u64, #[case] want: bool) {
+        let hour = Duration::from_secs(3600);
+        let mut window = Window::begin();
+        window.began = window.began.checked_sub(hour).unwrap();
+        window.answered(have);
+        assert_eq!(window.is_too_slow(have + 1, hour), want);
     }
 }
