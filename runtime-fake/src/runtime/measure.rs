@@ -71,11 +71,8 @@ impl Runtime {
         wanted: impl Fn(&Container) -> bool,
     ) -> Vec<MeasuredPod> {
         let state = self.store.state();
-        let is_container =
-            |id: &str| state.containers.by_id().keys().any(|known| known.as_str() == id);
-        self.rates.retain(|id| {
-            is_container(id) || state.sandboxes.keys().any(|known| known.as_str() == id)
-        });
+        let is_container = |id: &str| state.containers.get(id).is_some();
+        self.rates.retain(|id| is_container(id) || state.sandboxes.contains_key(id));
         self.layer_usages.retain(is_container);
         let mut measured = Vec::with_capacity(sandboxes.len());
         for sandbox in sandboxes {

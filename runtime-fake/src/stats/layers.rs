@@ -32,6 +32,8 @@ struct Measured {
     last: Option<Disk>,
     running: bool,
     slow: bool,
+    /// The calls that wait for the walk.
+    waiting: usize,
 }
 
 impl Default for LayerUsages {
@@ -56,13 +58,14 @@ impl LayerUsages {
         if !entry.running || entry.slow {
             return entry.last;
         }
+        entry.waiting += 1;
         let runs = |known: &mut HashMap<String, Measured>| {
             known.get(container).is_some_and(|entry| entry.running)
         };
         let waited = self.shared.changed.wait_timeout_while(known, self.patience, runs);
         let (mut known, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        // It may have been removed meanwhile.
         let entry = known.get_mut(container)?;
+        entry.waiting -= 1;
         entry.slow |= waited.timed_out();
         entry.last
     }
@@ -74,8 +77,9 @@ impl LayerUsages {
             let began = Instant::now();
             let disk = walk();
             if let Some(entry) = shared.lock().get_mut(&container) {
-                let slow = began.elapsed() > patience;
-                *entry = Measured { last: Some(disk), running: false, slow };
+                entry.last = Some(disk);
+                entry.running = false;
+                entry.slow = began.elapsed() > patience;
             }
             shared.changed.notify_all();
         };
@@ -83,9 +87,12 @@ impl LayerUsages {
         thread.inspect_err(|error| tracing::debug!(%error, "failed to measure layer")).is_ok()
     }
 
-    /// Removes all containers for which `there` is false.
+    /// Removes all containers for which `there` is false, unless a call measures them now: its list of containers may be newer.
     pub(crate) fn retain(&self, there: impl Fn(&str) -> bool) {
-        self.shared.lock().retain(|container, _| there(container));
+        self.shared.lock().retain(|container, entry| {
+            let is_used = entry.running || entry.waiting > 0;
+            is_used || there(container)
+        });
     }
 }
 
@@ -112,6 +119,27 @@ mod tests {
         assert_eq!(usages.measure("a", || used(1)), Some(used(1)));
         assert_eq!(usages.measure("a", || used(2)), Some(used(2)));
         usages.retain(|container| container != "a");
+        assert!(usages.shared.lock().is_empty());
+    }
+
+    #[test]
+    fn container_that_another_call_does_not_know_is_measured() {
+        let usages = LayerUsages { patience: Duration::from_secs(3600), ..LayerUsages::default() };
+        let (begin, began) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let walk = move || {
+            begin.send(()).unwrap();
+            ended.recv().unwrap();
+            used(1)
+        };
+        std::thread::scope(|scope| {
+            let measuring = scope.spawn(|| usages.measure("a", walk));
+            began.recv().unwrap();
+            usages.retain(|_| false);
+            end.send(()).unwrap();
+            assert_eq!(measuring.join().unwrap(), Some(used(1)));
+        });
+        usages.retain(|_| false);
         assert!(usages.shared.lock().is_empty());
     }
 
