@@ -1,5 +1,7 @@
 //! Finds pods in the objects of runs: the pods of `deploy/web` or with given labels.
 
+use std::sync::Arc;
+
 use crib_base::run_socket::Request;
 use serde_json::Value;
 
@@ -23,11 +25,17 @@ pub(crate) struct ObjectName<'t> {
     name: &'t str,
 }
 
+/// The objects of a run, at one time.
+pub(crate) struct ObjectsOfRun<'a> {
+    cri: &'a Cri,
+    objects: Arc<Vec<Value>>,
+}
+
 /// An object, and all objects of its run.
 pub(crate) struct ObjectInRun<'a> {
     cri: &'a Cri,
     pub(crate) object: Value,
-    pub(crate) objects: Vec<Value>,
+    pub(crate) objects: Arc<Vec<Value>>,
 }
 
 /// An object of a run, and its pods.
@@ -40,6 +48,13 @@ pub(crate) struct PodsOfObject<'a> {
 impl RunPod<'_> {
     pub(crate) fn uid(&self) -> &str {
         metadata(&self.object, "uid")
+    }
+}
+
+impl<'a> ObjectsOfRun<'a> {
+    fn found(&self, object: &Value) -> ObjectInRun<'a> {
+        let objects = Arc::clone(&self.objects);
+        ObjectInRun { cri: self.cri, object: object.clone(), objects }
     }
 }
 
@@ -75,7 +90,7 @@ impl<'t> ObjectName<'t> {
         namespace: Option<&str>,
         best: Best,
     ) -> Result<PodsOfObject<'a>, CallError> {
-        let ObjectInRun { cri, object, objects } = self.find(all, namespace)?;
+        let ObjectInRun { cri, object, objects } = self.find(&of_runs(all)?, namespace)?;
         let pods = pods_of(&object, &objects, best).map_err(CallError::Usage)?;
         let pods = pods.into_iter().cloned().map(|object| RunPod { cri, object }).collect();
         Ok(PodsOfObject { object, pods })
@@ -84,16 +99,14 @@ impl<'t> ObjectName<'t> {
     /// The object and the objects of its run. Fails if several objects match, like [`Self::pods`].
     pub(crate) fn find<'a>(
         &self,
-        all: &'a [Cri],
+        runs: &[ObjectsOfRun<'a>],
         namespace: Option<&str>,
     ) -> Result<ObjectInRun<'a>, CallError> {
         let (mut found, mut candidates) = (None, Vec::new());
-        for cri in all {
-            let objects = objects(cri)?;
-            for object in objects.iter().filter(|object| self.is(object, namespace)) {
-                candidates.push((metadata(object, "namespace").to_owned(), cri.choice()));
-                let object = object.clone();
-                found = Some(ObjectInRun { cri, object, objects: objects.clone() });
+        for run in runs {
+            for object in run.objects.iter().filter(|object| self.is(object, namespace)) {
+                candidates.push((metadata(object, "namespace").to_owned(), run.cri.choice()));
+                found = Some(run.found(object));
             }
         }
         let name = || self.resource.named(self.name);
@@ -133,29 +146,33 @@ impl<'t> ObjectName<'t> {
     }
 }
 
+/// The objects of the runs.
+pub(crate) fn of_runs(all: &[Cri]) -> Result<Vec<ObjectsOfRun<'_>>, CallError> {
+    let mut runs = Vec::new();
+    for cri in all {
+        runs.push(ObjectsOfRun { cri, objects: Arc::new(objects(cri)?) });
+    }
+    Ok(runs)
+}
+
 /// The objects of a kind with these labels in a namespace, or in all namespaces, by run.
 pub(crate) fn of_kind<'a>(
-    all: &'a [Cri],
+    runs: &[ObjectsOfRun<'a>],
     resource: &Resource,
     labels: &Labels,
     namespace: Option<&str>,
-) -> Result<Vec<ObjectInRun<'a>>, CallError> {
+) -> Vec<ObjectInRun<'a>> {
     let namespace = namespace.filter(|_| resource.namespaced);
     let mut found = Vec::new();
-    for cri in all {
-        let objects = objects(cri)?;
+    for run in runs {
         let is_selected = |object: &&Value| {
             resource.has(object)
                 && namespace.is_none_or(|wanted| metadata(object, "namespace") == wanted)
                 && labels.match_object(object)
         };
-        found.extend(objects.iter().filter(is_selected).map(|object| ObjectInRun {
-            cri,
-            object: object.clone(),
-            objects: objects.clone(),
-        }));
+        found.extend(run.objects.iter().filter(is_selected).map(|object| run.found(object)));
     }
-    Ok(found)
+    found
 }
 
 /// The pods with these labels in a namespace, or in all namespaces, by run, the best pod of each run first.

@@ -2,6 +2,7 @@
 //! shows them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use cri::v1;
@@ -13,7 +14,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::client::find::in_runs::{ObjectInRun, ObjectName, of_kind, with_labels};
+use crate::client::find::in_runs::{ObjectInRun, ObjectName, of_kind, of_runs, with_labels};
 use crate::client::output::{Document, print, print_value};
 use crate::client::run_objects::names_in_manifests;
 use crate::client::status::escaped;
@@ -117,7 +118,7 @@ struct Described {
 #[derive(Debug)]
 enum Description {
     Pod(Box<Described>),
-    Object { object: Value, objects: Vec<Value> },
+    Object { object: Value, objects: Arc<Vec<Value>> },
 }
 
 /// The JSON or YAML document.
@@ -164,12 +165,15 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
         (None, Requested::Named(_)) if !args.filename.is_empty() => (None, in_manifests(args)?),
         (None, Requested::Named(names)) => (None, names),
     };
+    let has_objects = matches!(&list, Some((Some(_), _)))
+        || names.iter().any(|name| ObjectName::parse(name).is_some());
+    let runs = if has_objects { of_runs(&all)? } else { Vec::new() };
     if let Some((kind, labels)) = &list {
         let namespace = (!args.all_namespaces).then_some(namespace.unwrap_or("default"));
         match kind {
             Some(kind) => {
                 check_kind(kind)?;
-                let found = of_kind(&all, kind, labels, namespace)?;
+                let found = of_kind(&runs, kind, labels, namespace);
                 described.extend(found.into_iter().map(Description::from));
             }
             None => {
@@ -192,7 +196,7 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
         match ObjectName::parse(text) {
             Some(name) => {
                 check_kind(name.resource())?;
-                described.push(Description::from(name.find(&all, namespace)?));
+                described.push(Description::from(name.find(&runs, namespace)?));
             }
             None => {
                 let text = find::in_namespace(text, namespace);
