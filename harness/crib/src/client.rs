@@ -374,6 +374,7 @@ pub(crate) async fn each<T>(
             Err(
                 error @ (CallError::Refused { .. }
                 | CallError::NotFound { .. }
+                | CallError::NoObject { .. }
                 | CallError::Ambiguous { .. }
                 | CallError::StillRunning { .. }
                 | CallError::Io { .. }),

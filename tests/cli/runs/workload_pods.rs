@@ -351,8 +351,11 @@ async fn describe_shows_objects_with_their_pods_and_endpoints() {
         "{}",
         refused.err
     );
-    let missing = place.crib(&["describe", "deploy/none"]).await.exits(1);
-    assert_eq!(missing.err, "crib: deployments.apps \"none\" not found\n");
+    for more in [&[] as &[&str], &["deploy/web"]] {
+        let missing = place.crib(&[&["describe", "deploy/none"], more].concat()).await.exits(1);
+        assert_eq!(missing.err, "crib: deployments.apps \"none\" not found\n");
+        assert_eq!(missing.out.contains("StrategyType:"), !more.is_empty(), "{}", missing.out);
+    }
     let none = place.crib(&["describe", "deploy", "-l", "app=none"]).await.exits(0);
     assert_eq!(none.err, "crib: no resources found in default namespace\n");
     out(&place, &["down", "first"]).await;
