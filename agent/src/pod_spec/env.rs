@@ -8,7 +8,7 @@ mod file;
 pub(crate) mod resource;
 mod services;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -153,10 +153,30 @@ pub struct EnvInputs<'a> {
 
 /// The files that a container's variables refer to, as volume and path in it.
 pub fn files(container: &Container) -> impl Iterator<Item = (&str, &str)> {
+    file_keys(container).map(|file| (file.volume_name.as_str(), file.path.as_str()))
+}
+
+fn file_keys(container: &Container) -> impl Iterator<Item = &FileKeySelector> {
     let sources = container.env.iter().flatten();
-    sources
-        .filter_map(|variable| variable.value_from.as_ref()?.file_key_ref.as_ref())
-        .map(|file| (file.volume_name.as_str(), file.path.as_str()))
+    sources.filter_map(|variable| variable.value_from.as_ref()?.file_key_ref.as_ref())
+}
+
+/// The variables in files, by volume and path; `None` for a file that cannot be read.
+type ParsedFiles = Map<(String, String), Option<FileVariables>>;
+
+/// Parses each file once, for the variables that the container refers to.
+fn parsed(files: &EnvFiles, container: &Container) -> ParsedFiles {
+    let mut wanted = BTreeMap::<(&str, &str), BTreeSet<&str>>::new();
+    for file in file_keys(container) {
+        let place = (file.volume_name.as_str(), file.path.as_str());
+        wanted.entry(place).or_default().insert(&file.key);
+    }
+    let none = BTreeSet::new();
+    let parsed = files.iter().map(|(place, found)| {
+        let keys = wanted.get(&(place.0.as_str(), place.1.as_str())).unwrap_or(&none);
+        (place.clone(), found.text.as_deref().map(|text| file::parse(text, keys)))
+    });
+    parsed.collect()
 }
 
 /// The environment of a container: names are unique, in the order of their last definition, then those of services. Values of Secrets
@@ -176,11 +196,7 @@ pub fn environment(
     let services =
         inputs.objects.map(|objects| services::variables(objects, pod.namespace(), links));
     let services = services.unwrap_or_default();
-    let files = inputs.files.iter();
-    let files = files
-        .map(|(place, found)| (place.clone(), found.text.as_deref().map(file::parse)))
-        .collect();
-    let source = Source { pod, container, inputs, files };
+    let source = Source { pod, container, inputs, files: parsed(inputs.files, container) };
     let mut variables = Variables::default();
     for from in container.env_from.iter().flatten() {
         for (name, value) in source.all(from)? {
@@ -250,8 +266,7 @@ struct Source<'a> {
     pod: &'a Pod,
     container: &'a Container,
     inputs: EnvInputs<'a>,
-    /// The files, each parsed once; `None` for one that cannot be read.
-    files: Map<(String, String), Option<FileVariables>>,
+    files: ParsedFiles,
 }
 
 impl Source<'_> {

@@ -3,7 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/util/env: a strict subset of shell syntax. A value is in single quotes and may have several
 //! lines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The text is not a file of environment variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,17 +17,17 @@ const LINE: usize = 64 * 1024;
 
 const BLANK: [char; 2] = [' ', '\t'];
 
-/// The variables of a file up to its first error.
+/// The wanted variables of a file up to its first error.
 #[derive(Debug, Default)]
 pub(super) struct FileVariables {
     values: BTreeMap<String, String>,
     error: Option<FileError>,
 }
 
-/// Parses the text of a file.
-pub(super) fn parse(text: &str) -> FileVariables {
+/// Parses the text of a file. Only the wanted variables are kept: a file may have a million others.
+pub(super) fn parse(text: &str, wanted: &BTreeSet<&str>) -> FileVariables {
     let mut variables = FileVariables::default();
-    let error = variables.read(text).err();
+    let error = variables.read(text, wanted).err();
     FileVariables { error, ..variables }
 }
 
@@ -41,7 +41,7 @@ impl FileVariables {
         }
     }
 
-    fn read(&mut self, text: &str) -> Result<(), FileError> {
+    fn read(&mut self, text: &str, wanted: &BTreeSet<&str>) -> Result<(), FileError> {
         let mut lines = text
             .strip_suffix('\n')
             .unwrap_or(text)
@@ -65,7 +65,9 @@ impl FileVariables {
             }
             if value.starts_with(BLANK) {
                 // A shell parses this as an empty value and a command.
-                self.add(name, String::new());
+                if wanted.contains(name) {
+                    self.add(name, String::new());
+                }
                 continue;
             }
             let mut rest = value.strip_prefix('\'').ok_or(wrong)?;
@@ -82,7 +84,9 @@ impl FileVariables {
             if !after.is_empty() && !after.starts_with('#') {
                 return Err(wrong);
             }
-            self.add(name, value);
+            if wanted.contains(name) {
+                self.add(name, value);
+            }
         }
         Ok(())
     }
@@ -98,7 +102,7 @@ mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
-    use super::parse;
+    use super::*;
 
     #[rstest]
     #[case("A='1'\nB='2' # two\n", "B", Some("2"))]
@@ -113,13 +117,22 @@ mod tests {
     #[case("", "A", Some(""))]
     #[case("A='1'\nA='2'", "A", Some("1"))]
     fn value_is_read_strictly(#[case] text: &str, #[case] key: &str, #[case] read: Option<&str>) {
-        assert_eq!(parse(text).value(key).ok(), read);
+        assert_eq!(parse(text, &BTreeSet::from([key])).value(key).ok(), read);
+    }
+
+    #[test]
+    fn only_wanted_variables_are_kept() {
+        let wanted = BTreeSet::from(["B", "C"]);
+        let variables = parse("A='1'\nB='2'\nC= x\nD= y\n", &wanted);
+        let expected = [("B", "2"), ("C", "")];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(variables.values, BTreeMap::from(expected));
     }
 
     proptest! {
         #[test]
         fn value_never_panics(text in ".*", key in ".*") {
-            let _ = parse(&text).value(&key);
+            let _ = parse(&text, &BTreeSet::from([key.as_str()])).value(&key);
         }
     }
 }
