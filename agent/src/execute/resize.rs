@@ -71,7 +71,10 @@ impl Job {
                     // The cgroup has the old limits.
                     let old = self.actuated.now().cgroup;
                     let old = without_overhead(&self.pod, old, &self.shared.node);
-                    if let Err(error) = cri.update_sandbox(sandbox, &old, &overhead).await {
+                    let restored = cri.update_sandbox(sandbox, &old, &overhead).await;
+                    if let Err(error) = restored
+                        && !is_unknown_call(&error)
+                    {
                         tracing::warn!(pod = %self.pod.full_name(), %error, "failed to notify the runtime of the pod's old resources");
                     }
                     return Err(format!("failed to set pod cgroup config: {error}"));
