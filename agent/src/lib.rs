@@ -222,11 +222,11 @@ use shared::Shared;
 use source::bound::BoundPods;
 use storage::drivers::VolumeDrivers;
 use storage::volumes::claim::Claims;
-use storage::volumes::in_memory::InMemory;
+use storage::volumes::in_memory::{InMemory, are_kept_out_of_swap};
 use storage::volumes::token::Tokens;
 use sync_loop::monitor::SyncLoopMonitor;
 use sync_loop::{Published, Receivers};
-use tasks::blocking;
+use tasks::{blocking, brief};
 use upkeep::gc::collector::ContainerCollector;
 use upkeep::machine_watch::{
     OomCount, check_cgroup_version, check_resolv_conf, check_swap, watch_oom_kills,
@@ -452,7 +452,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         let events = events.clone();
         tasks.spawn(tasks::boxed(async move {
             check_cgroup_version(version, &name, &events);
-            check_swap(swap, &name, &events);
+            check_swap(swap, brief(are_kept_out_of_swap), &name, &events);
         }));
     }
     if let Some(path) = config.resolv_conf.clone().filter(|_| config.adopt_node) {

@@ -58,9 +58,9 @@ pub(crate) fn check_cgroup_version(version: CgroupVersion, node: &str, events: &
     }
 }
 
-/// Reports once that the machine has this much swap: volumes in memory are on file systems without the option noswap.
-pub(crate) fn check_swap(bytes: i64, node: &str, events: &EventRecorder) {
-    if bytes > 0 {
+/// Reports once that the machine has this much swap, if volumes in memory are on file systems without the option noswap.
+pub(crate) fn check_swap(bytes: i64, has_noswap: bool, node: &str, events: &EventRecorder) {
+    if bytes > 0 && !has_noswap {
         let reason = "PossibleMemoryBackedVolumesOnDisk";
         events.record_node_warning(node, reason, NO_NOSWAP.to_owned());
     }
@@ -104,9 +104,11 @@ mod tests {
         let clock = TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
         let events = EventRecorder::new(Arc::new(clock));
         let mut seen = events.subscribe();
-        check_swap(0, "n1", &events);
-        assert!(seen.try_recv().is_err(), "nothing is wrong");
-        check_swap(4096, "n1", &events);
+        for (bytes, has_noswap) in [(0, false), (4096, true)] {
+            check_swap(bytes, has_noswap, "n1", &events);
+            assert!(seen.try_recv().is_err(), "nothing is wrong");
+        }
+        check_swap(4096, false, "n1", &events);
         let event = seen.try_recv().unwrap();
         let expected = ("n1", "PossibleMemoryBackedVolumesOnDisk");
         assert_eq!((event.object.name.as_str(), event.reason.as_str()), expected);

@@ -74,12 +74,17 @@ pub fn close(path: &Path) -> Result<(), PrivateError> {
 /// of a user namespace has no privileges over other users' files.
 #[must_use]
 pub fn may_remove(owner: u32) -> bool {
-    let uid = rustix::process::geteuid();
+    owner == rustix::process::geteuid().as_raw() || is_root_of_machine()
+}
+
+/// Whether this process is root of the machine, not of a user namespace.
+#[must_use]
+pub fn is_root_of_machine() -> bool {
     let all_ids = || {
         let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
         map.split_whitespace().eq(["0", "0", "4294967295"])
     };
-    owner == uid.as_raw() || uid.is_root() && all_ids()
+    rustix::process::geteuid().is_root() && all_ids()
 }
 
 fn own(path: &Path, owner: u32, besides: &[u32]) -> Result<(), PrivateError> {

@@ -48,6 +48,21 @@ async fn volume_in_memory_outlives_a_killed_daemon() {
     assert_eq!(seen, "kept\ntmpfs\n1048576\n", "in a container that comes later");
 }
 
+/// Linux 6.4 keeps a tmpfs out of swap that root of the machine mounts.
+#[tokio::test]
+async fn volume_in_memory_is_not_swapped_out() {
+    harness::needs!(HostMounts);
+    let runtime = Runtime::start().await.unwrap();
+    let pod = Pod::run(&runtime.client, with_volume(runtime.sandbox("p"))).await.unwrap();
+    let seen = pod.output(mounting(pod.script("a", "grep ' /data ' /proc/self/mountinfo"))).await;
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next().unwrap().parse::<u32>().unwrap();
+    let is_supported = (number(), number()) >= (6, 4) && file_tree::private::is_root_of_machine();
+    let seen = seen.unwrap();
+    assert_eq!(seen.contains("noswap"), is_supported, "{seen}");
+}
+
 #[tokio::test]
 async fn volume_in_memory_belongs_to_root_of_a_user_namespace() {
     harness::needs!(UserIds);

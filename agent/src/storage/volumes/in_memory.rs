@@ -80,16 +80,26 @@ pub(super) fn can_mount(pod: &Pod) -> bool {
 
 /// Whether a tmpfs supports id-mapped mounts: Linux 6.3.
 fn kernel_maps_ids_of_tmpfs() -> bool {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease")
-        .is_ok_and(|release| has_idmapped_tmpfs(&release))
+    is_kernel_since((6, 3))
 }
 
-fn has_idmapped_tmpfs(release: &str) -> bool {
+/// Whether the file systems of volumes in memory are kept out of swap: since Linux 6.4, if root of the machine mounts them
+/// (Kubernetes 1.36, pkg/kubelet/util/swap/swap_util.go IsTmpfsNoswapOptionSupported).
+pub(crate) fn are_kept_out_of_swap() -> bool {
+    is_kernel_since((6, 4)) && file_tree::private::is_root_of_machine()
+}
+
+fn is_kernel_since(version: (u32, u32)) -> bool {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .is_ok_and(|release| is_since(&release, version))
+}
+
+fn is_since(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
         return false;
     };
-    (major, minor) >= (6, 3)
+    (major, minor) >= version
 }
 
 #[cfg(test)]
@@ -106,6 +116,6 @@ mod tests {
     #[case("5.15.0-91-generic", false)]
     #[case("", false)]
     fn tmpfs_maps_ids_since_linux_6_3(#[case] release: &str, #[case] expected: bool) {
-        assert_eq!(has_idmapped_tmpfs(release), expected);
+        assert_eq!(is_since(release, (6, 3)), expected);
     }
 }

@@ -1,7 +1,7 @@
 //! The pod's own namespaces, which the keeper lives in and so keeps alive.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     io::{self},
     os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
@@ -125,17 +125,16 @@ fn mount_memory(plan: &PodPlan, volume: &MemoryVolume) -> Step {
         Some(group) => format!("mode=3777,gid={group}"),
         None => "mode=1777".to_owned(),
     };
-    let options = CString::new(format!("{mode},size={}{label}", volume.size));
-    let options = options.map_err(io::Error::from).context(&what)?;
-    let flags = MountFlags::empty();
-    mount(
-        "tmpfs",
-        &volume.at,
-        "tmpfs",
-        flags,
-        Some(options.as_c_str()),
-    )
-    .or_else(|error| match volume.group {
+    let options = |swap: &str| {
+        let options = CString::new(format!("{mode},size={}{swap}{label}", volume.size));
+        options.map_err(io::Error::from).context(&what)
+    };
+    let (kept, swapped) = (options(",noswap")?, options("")?);
+    let mounted =
+        |options: &CStr| mount("tmpfs", &volume.at, "tmpfs", MountFlags::empty(), Some(options));
+    // As in a kubelet, the volume is kept out of swap if the kernel supports it: since Linux 6.4, and not in a user namespace.
+    let mounted = mounted(kept.as_c_str()).or_else(|_| mounted(swapped.as_c_str()));
+    mounted.or_else(|error| match volume.group {
         // tmpfs returns EINVAL for a group that the user namespace does not map.
         Some(group) if error == Errno::INVAL => Err(Failure::new(
             FailureKind::Invalid,
