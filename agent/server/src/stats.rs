@@ -2,6 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/stats/summary.go.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,11 +41,16 @@ pub(crate) struct Statistics {
     pub(crate) summarizer: Arc<Summarizer>,
     /// Measures the volumes of CSI drivers, if there are drivers.
     drivers: Option<Arc<DriverVolumes>>,
+    /// The machine's file systems at the start, by their devices, with their mount points. As in cAdvisor, later ones are not among
+    /// them: each pod may have mounts of its own, and the metrics of pods that have ended would remain in Prometheus.
+    file_systems: Arc<[(String, PathBuf)]>,
 }
 
 impl Statistics {
     pub(crate) fn new(cri: Arc<dyn Cri>, summarizer: Summarizer) -> Self {
-        Self { cri, summarizer: Arc::new(summarizer), drivers: None }
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let file_systems = disk::file_systems(&table).into();
+        Self { cri, summarizer: Arc::new(summarizer), drivers: None, file_systems }
     }
 
     /// Sets the drivers that measure their volumes.
@@ -131,10 +137,12 @@ impl Statistics {
 
     /// The machine's file systems, by their devices.
     pub(crate) async fn disks(&self) -> Vec<(String, FsStats)> {
-        let summarizer = Arc::clone(&self.summarizer);
-        let measure = move || {
-            let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-            disk::file_systems(&table, |path| summarizer.machine.fs(path))
+        let (summarizer, all) = (Arc::clone(&self.summarizer), Arc::clone(&self.file_systems));
+        let measure = move || -> Vec<(String, FsStats)> {
+            let measured = |(device, at): &(String, PathBuf)| {
+                Some((device.clone(), summarizer.machine.fs(at)?))
+            };
+            all.iter().filter_map(measured).collect()
         };
         tasks::spawn_blocking(measure).await.unwrap_or_default()
     }

@@ -11,7 +11,7 @@ use compact::Set;
 use file_tree::mountinfo::mounts;
 use jiff::Timestamp;
 
-use super::summary::{FsStats, PodReference};
+use super::summary::PodReference;
 
 /// The unit of [`MetadataExt::blocks`].
 const BLOCK: u64 = 512;
@@ -46,12 +46,9 @@ pub(super) fn own_files(root_dir: &Path, logs: &Path, pod: &PodReference) -> Opt
 }
 
 /// ◆ The file systems of a mount table on devices and the root's, by the device, and those in memory, by the mount point (cAdvisor
-/// 0.56, fs/fs.go processMounts and addSystemRootLabel). Those of other machines, which may not respond, and those of containers
-/// are left out.
-pub(super) fn file_systems(
-    table: &str,
-    measure: impl Fn(&Path) -> Option<FsStats>,
-) -> Vec<(String, FsStats)> {
+/// 0.56, fs/fs.go processMounts and addSystemRootLabel), each with its mount point. Those of other machines, which may not respond,
+/// and those of containers are left out.
+pub(super) fn file_systems(table: &str) -> Vec<(String, PathBuf)> {
     let (mut found, mut known) = (Vec::new(), Set::new());
     for mount in mounts(table) {
         let device = match mount.kind {
@@ -59,10 +56,8 @@ pub(super) fn file_systems(
             kind if mount.at == "/" || is_on_device(kind) => mount.source,
             _ => continue,
         };
-        if known.insert(device.clone())
-            && let Some(fs) = measure(Path::new(&mount.at))
-        {
-            found.push((device, fs));
+        if known.insert(device.clone()) {
+            found.push((device, PathBuf::from(mount.at)));
         }
     }
     found
@@ -141,16 +136,10 @@ mod tests {
             24 22 8:1 /a /b rw - ext4 /dev/sda1 rw\n\
             25 22 0:22 / /data rw - nfs4 server:/data rw\n\
             26 22 0:23 / /c rw - overlay overlay rw\n\
-            27 22 8:2 / /gone rw - xfs /dev/sda2 rw\n";
-        let measured = |path: &Path| {
-            let capacity_bytes = u64::try_from(path.as_os_str().len()).ok();
-            let is_known = path != Path::new("/gone");
-            is_known.then(|| FsStats { capacity_bytes, ..FsStats::default() })
-        };
-        let found = file_systems(table, measured).into_iter();
-        let found: Vec<_> = found.map(|(device, fs)| (device, fs.capacity_bytes)).collect();
-        let expected = [("/dev/sda1", Some(1)), ("/run", Some(4))];
-        assert_eq!(found, expected.map(|(device, bytes)| (device.to_owned(), bytes)));
+            27 22 8:2 / /d rw - xfs /dev/sda2 rw\n";
+        let expected = [("/dev/sda1", "/"), ("/run", "/run"), ("/dev/sda2", "/d")];
+        let expected = expected.map(|(device, at)| (device.to_owned(), PathBuf::from(at)));
+        assert_eq!(file_systems(table), expected);
     }
 
     #[rstest]
@@ -163,7 +152,7 @@ mod tests {
         #[case] table: &str,
         #[case] device: Option<&str>,
     ) {
-        let found = file_systems(table, |_| Some(FsStats::default()));
+        let found = file_systems(table);
         let devices: Vec<&str> = found.iter().map(|(device, _)| device.as_str()).collect();
         assert_eq!(devices, Vec::from_iter(device));
     }
