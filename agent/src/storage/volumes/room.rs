@@ -30,8 +30,8 @@ impl Room {
         Self { sizes, total }
     }
 
-    /// Checks that there is room for the new files of a volume beside those of the others, and counts them. A volume can always
-    /// become smaller.
+    /// Checks that a volume's new files and the files of the pod's other volumes are below the limit, and counts them. A volume
+    /// may always become smaller.
     pub(super) fn take(&mut self, volume: &Path, files: &Payload) -> Result<(), ContentError> {
         let Some(size) = self.sizes.get_mut(volume) else {
             return Ok(());
